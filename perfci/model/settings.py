@@ -29,6 +29,8 @@ class Gate:
     phase: str = "step"
     workload: str = "*"
     budget_ratio: float = 0.0
+    required: bool = False
+    """True for a gate the user wrote: measured on neither side it is NOT_MEASURED. The built-in gates apply where they can."""
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -100,6 +102,9 @@ class WorkloadSpec:
     step."""
     prepare: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    golden_losses: tuple[float, ...] = ()
+    """Losses that every launch must reproduce within ``loss_tolerance_ratio``; a run outside is not comparable, not fast."""
+    loss_tolerance_ratio: float = 0.05
     definition_hash: str = ""
     """Hash of the workload's definition: part of the comparability key."""
 

@@ -1,0 +1,151 @@
+"""The keys of perfci.yaml and workload.yaml."""
+
+import math
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from perfci.model.metrics import METRICS
+from perfci.model.settings import Collector
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _split_command(value: Any) -> Any:
+    """A command may be written as one string (split as a shell would, without running one) or as a list."""
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _ratio(value: Any) -> Any:
+    """Accept ``2%`` beside ``0.02``: budgets are read aloud in per cent."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            number = float(value.strip()[:-1]) / 100
+        except ValueError:
+            return value
+        return number if math.isfinite(number) else value
+    return value
+
+
+Command = Annotated[list[str], BeforeValidator(_split_command), Field(min_length=1)]
+Budget = Annotated[float, BeforeValidator(_ratio), Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Stringy = Annotated[
+    str, BeforeValidator(lambda v: str(v) if isinstance(v, int | float) and not isinstance(v, bool) else v)
+]
+
+
+class GateSection(_Section):
+    """A check that can fail a comparison."""
+
+    metric: str = Field(description="name of a metric (docs/metrics.md)")
+    phase: str = Field("step", description="phase name or glob; `step` is the whole step, `run` the whole launch")
+    workload: str = Field("*", description="workload name or glob")
+    budget: Budget = Field(0.0, description="largest harmless worsening, as 0.02 or 2%; exact counts normally 0")
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str) -> str:
+        if value not in METRICS:
+            raise ValueError(f"unknown metric; known: {', '.join(METRICS)}")
+        return value
+
+
+class StepsSection(_Section):
+    """Steps of one launch; a preset or workload may override the general ones."""
+
+    warmup_steps: int | None = Field(None, ge=0, description="steps flagged as warm-up and never judged")
+    wall_steps: int | None = Field(None, ge=0, description="steps timed with no profiler attached")
+    capture_steps: int | None = Field(None, ge=1, description="steps profiled")
+
+
+class PresetSection(StepsSection):
+    """A named size of a workload."""
+
+    env: dict[str, Stringy] = Field(default_factory=dict, description="environment variables of the process")
+    losses: list[float] | None = Field(None, description="golden losses: the launch must reproduce them")
+    loss_tolerance: float = Field(0.05, gt=0, lt=1, description="allowed relative distance from the golden losses")
+
+
+class WorkloadSection(StepsSection):
+    """One training program: a `workload.yaml`, or inline in perfci.yaml."""
+
+    name: Name
+    title: str = Field("", description="what it stands for, in one line")
+    owner: str = Field("", description="who answers for it")
+    tags: list[str] = Field(default_factory=list)
+    command: Command = Field(description="the training command; runs in the workload's folder of the measured revision")
+    directory: str | None = Field(None, description="folder to run in, relative to the repository root")
+    phases: list[str] = Field(
+        default_factory=list, description="your own phase names; empty: every range inside a step"
+    )
+    env: dict[str, Stringy] = Field(default_factory=dict, description="environment variables of the process")
+    prepare: Command | None = Field(None, description="command run once per revision before measuring, e.g. a build")
+    presets: dict[Name, PresetSection] = Field(default_factory=dict)
+    default_preset: Name | None = None
+    gates: list[GateSection] = Field(default_factory=list, description="gates of this workload, after the general ones")
+    timeout_s: float | None = Field(None, gt=0, description="longest time of one launch")
+
+    @field_validator("directory")
+    @classmethod
+    def _inside(cls, value: str | None) -> str | None:
+        if value is not None and (value.startswith("/") or ".." in value.split("/")):
+            raise ValueError("must be a path inside the repository, without `..`")
+        return value
+
+
+class MeasureSection(_Section):
+    """How one launch is made."""
+
+    warmup_steps: int = Field(10, ge=0, description="steps flagged as warm-up and never judged")
+    wall_steps: int = Field(50, ge=0, description="steps timed with no profiler attached")
+    capture_steps: int = Field(30, ge=1, description="steps profiled")
+    timeout_s: float = Field(600.0, gt=0, description="longest time of one launch, seconds")
+    collector: Collector = Field(Collector.AUTO, description="nsys, torch, or auto: nsys when it is installed")
+    pin_cpus: bool = Field(True, description="pin launches to cores when the machine has enough")
+    lock_clocks: bool = Field(False, description="lock the GPU clocks while measuring, and restore them")
+
+
+class JudgeSection(_Section):
+    """How runs are judged."""
+
+    error_rate: Budget = Field(0.01, gt=0, lt=0.5, description="chance of any false regression in one comparison")
+    power: float = Field(
+        0.8, gt=0, lt=1, description="chance with which the printed smallest detectable effect is seen"
+    )
+    min_launches: int = Field(3, ge=1, description="launches per side before the first decision")
+    max_launches: int = Field(12, ge=1, description="launches per side at most")
+    max_minutes: float = Field(30.0, gt=0, description="measuring time of one comparison at most")
+    gates: list[GateSection] | None = Field(None, description="checks that can fail; replaces the default gates")
+
+
+class EnvironmentSection(_Section):
+    """What the measured process may see of the runner's environment, and what must be equal for runs to be compared."""
+
+    allow: list[str] = Field(
+        default_factory=list, description="names of variables to pass on, beyond the built-in list"
+    )
+    key: dict[Name, Stringy] = Field(
+        default_factory=dict, description="additions to the comparability key, name: value"
+    )
+
+
+class ProjectSection(_Section):
+    """The whole of perfci.yaml."""
+
+    version: Literal[1] = 1
+    database: str = Field(
+        "sqlite:///.perfci/perfci.db", description="SQLAlchemy URL; a relative SQLite path starts at this file"
+    )
+    workloads: list[str | WorkloadSection] = Field(
+        default_factory=list, description="folders with a workload.yaml (globs allowed), or workloads written out here"
+    )
+    measure: MeasureSection = Field(default_factory=MeasureSection)
+    judge: JudgeSection = Field(default_factory=JudgeSection)
+    environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
+    baselines: str = Field("baselines", description="folder of reviewed baseline files")
+    reference: str | None = Field(None, description="pinned reference revision against which small changes add up")
+    stand_in_distance: int = Field(20, ge=0, description="commits between the baseline and a measured ancestor at most")
