@@ -15,6 +15,8 @@ class TraceInfo:
     driver: str | None = None
     cuda: str | None = None
     rank_count: int = 1
+    started_at_utc_ns: int | None = None
+    """Start of the recording, nanoseconds since the epoch, where the trace says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

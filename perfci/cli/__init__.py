@@ -1,0 +1,67 @@
+"""Command line: turns argv into a pipeline call and an exit code. Data on stdout, progress and logs on stderr."""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from perfci.cli.lazy import LazyGroup
+from perfci.errors import ExitCode, PerfciError
+
+_COMMANDS = {
+    "init": "perfci.cli.setup:init",
+    "doctor": "perfci.cli.setup:doctor",
+    "config": "perfci.cli.setup:config",
+    "list": "perfci.cli.setup:list_workloads",
+    "run": "perfci.cli.measure:run",
+    "compare": "perfci.cli.compare:compare",
+    "import": "perfci.cli.traces:import_traces",
+    "extract": "perfci.cli.traces:extract",
+    "diagnose": "perfci.cli.traces:diagnose",
+    "trace": "perfci.cli.traces:trace",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_at=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(package_name="perfci", message="perfci %(version)s")
+def cli() -> None:
+    """Did this change make training slower, by how much, where and why, and how sure are we?
+
+    Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 regression, 4 inconclusive or not comparable,
+    5 measurement failed or missing, 6 database or GitHub unreachable, 130 interrupted.
+    """
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Treat SIGTERM as Ctrl-C, so that worktrees, clocks and child processes are cleaned up the same way."""
+    raise KeyboardInterrupt
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point. Returns (and as a console script exits with) the code of docs/exit-codes.md."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = cli.main(args=argv, prog_name="perfci", standalone_mode=False)
+    except PerfciError as error:
+        click.echo(f"perfci: {error}", err=True)
+        return error.exit_code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("perfci: interrupted; nothing half-made was kept", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout (head, a pager) left: not our failure. Python would complain again at exit: give it
+        # somewhere to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    return int(code) if isinstance(code, int) else ExitCode.OK
