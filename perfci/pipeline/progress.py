@@ -1,0 +1,23 @@
+"""Where long work says what it does. The command line decides how it looks."""
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives progress of long work."""
+
+    def line(self, text: str) -> None:
+        """One finished piece of news, kept in the log."""
+
+    def status(self, text: str) -> None:
+        """What is going on right now; replaces the last status on a terminal."""
+
+
+class Silent:
+    """A Progress that says nothing."""
+
+    def line(self, text: str) -> None:
+        """Drop the text."""
+
+    def status(self, text: str) -> None:
+        """Drop the text."""
