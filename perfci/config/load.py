@@ -53,7 +53,7 @@ class Project:
     database_url: str
     judge: JudgeSettings
     sections: tuple[tuple[WorkloadSection, str | None, str], ...]
-    """Workloads as written, with the path of their workload.yaml and their default folder, both relative to ``root``."""
+    """Workloads as written, with the path of their workload.yaml and their default folder, relative to ``root``."""
     general: ProjectSection
 
     @property
@@ -234,7 +234,7 @@ def _workload(
 
 
 def _definition_hash(spec: WorkloadSpec, measure: MeasureSettings) -> str:
-    """Hash of all that changes what is measured. Budgets, timeouts and prose are left out: editing them keeps history."""
+    """Hash of all that changes what is measured. Editing budgets, timeouts or prose keeps the history."""
     content: dict[str, Any] = {
         "name": spec.name,
         "command": spec.command,
