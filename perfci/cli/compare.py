@@ -1,0 +1,87 @@
+"""``perfci compare``: two revisions, one verdict."""
+
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from perfci.cli.options import config_options, output_options, plan_outputs, workload_option, write_output
+from perfci.errors import ExitCode
+
+
+@click.command(short_help="Compare two revisions and give a verdict.")
+@click.argument("revisions", metavar="BASELINE..CANDIDATE")
+@workload_option
+@click.option("--measure", is_flag=True, help="Measure what is missing, in git worktrees of both revisions.")
+@click.option("--remeasure", is_flag=True, help="Measure both sides anew, whatever is stored.")
+@click.option("--dirty", is_flag=True, help="Take the working tree with its uncommitted changes as the candidate.")
+@click.option("--max-launches", type=click.IntRange(min=1), help="Launches per side at most (default: configuration).")
+@click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Measuring time at most.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
+@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
+@click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
+@output_options
+@config_options
+def compare(
+    *,
+    revisions: str,
+    patterns: tuple[str, ...],
+    preset: str | None,
+    measure: bool,
+    remeasure: bool,
+    dirty: bool,
+    max_launches: int | None,
+    max_minutes: float | None,
+    seed: int | None,
+    lock_clocks: bool,
+    no_report: bool,
+    formats: tuple[str, ...],
+    files: tuple[str, ...],
+    config_path: Path | None,
+    database_url: str | None,
+) -> int:
+    """Compare two revisions and give a verdict.
+
+    A..B compares the two tips; A...B compares B with its merge base (what a pull request means); A alone means A..HEAD.
+    Labels of imported runs work too.
+
+    Exits 0 for no regression, 3 regression, 4 inconclusive or not comparable, 5 not measured.
+    """
+    from perfci.cli.progress import StderrProgress  # noqa: PLC0415  (each command pays only for what it uses)
+    from perfci.cli.render import render_comparison  # noqa: PLC0415
+    from perfci.model.verdict import exit_code_of  # noqa: PLC0415
+    from perfci.pipeline.compare import CompareRequest, run_comparison  # noqa: PLC0415
+    from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+
+    outputs = plan_outputs(formats, files)
+    workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
+    comparison = run_comparison(
+        workspace,
+        CompareRequest(
+            revisions=revisions,
+            patterns=patterns,
+            preset=preset,
+            measure=measure or remeasure,
+            remeasure=remeasure,
+            dirty=dirty,
+            max_launches=max_launches,
+            max_minutes=max_minutes,
+            seed=seed,
+            lock_clocks=lock_clocks,
+        ),
+        StderrProgress(),
+    )
+    now = datetime.now(UTC)
+    reproduce = f"perfci {shlex.join(sys.argv[1:])}"
+    for output in outputs:
+        content = render_comparison(
+            comparison, output.format, to_stdout=output.path is None, reproduce=reproduce, now=now
+        )
+        write_output(content, output.path)
+    if not no_report:
+        page = workspace.private / "reports" / f"{now:%Y%m%dT%H%M%SZ}.html"
+        write_output(render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now), page)
+        click.echo(f"report page: {page}", err=True)
+    return ExitCode(exit_code_of(comparison.verdict))

@@ -1,0 +1,57 @@
+"""``perfci run``: measure one revision."""
+
+from pathlib import Path
+
+import click
+
+from perfci.cli.options import config_options, workload_option
+from perfci.errors import ExitCode
+
+
+@click.command(
+    short_help="Measure one revision.",
+    context_settings={"ignore_unknown_options": False},
+)
+@click.argument("revision", required=False, metavar="[REVISION]")
+@workload_option
+@click.option("-n", "--launches", type=click.IntRange(min=1), default=1, show_default=True, help="Process launches.")
+@click.option("--dirty", is_flag=True, help="Measure the working tree with its uncommitted changes.")
+@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
+@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@config_options
+def run(
+    *,
+    revision: str | None,
+    patterns: tuple[str, ...],
+    preset: str | None,
+    launches: int,
+    dirty: bool,
+    lock_clocks: bool,
+    format_name: str,
+    config_path: Path | None,
+    database_url: str | None,
+) -> int:
+    """Measure one REVISION (default: HEAD) of the configured workloads, and store the runs.
+
+    Prints what each phase took. Exits 5 when a launch failed; launches that succeeded before are kept.
+    """
+    from perfci.cli.progress import StderrProgress  # noqa: PLC0415  (each command pays only for what it uses)
+    from perfci.pipeline.measure import MeasureRequest, measure_revision  # noqa: PLC0415
+    from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.report.runs import runs_json, runs_text  # noqa: PLC0415
+
+    workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
+    runs = measure_revision(
+        workspace,
+        MeasureRequest(
+            revision=revision or "HEAD",
+            patterns=patterns,
+            preset=preset,
+            launches=launches,
+            dirty=dirty,
+            lock_clocks=lock_clocks,
+        ),
+        StderrProgress(),
+    )
+    click.echo(runs_json(runs) if format_name == "json" else runs_text(runs), nl=False)
+    return ExitCode.MEASUREMENT if all(run.spoiled for run in runs) else ExitCode.OK

@@ -1,0 +1,124 @@
+"""Which two revisions a comparison is about, and which stored runs speak for them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfci.capture.git import Repository
+from perfci.errors import UsageError
+from perfci.model.comparison import WorkloadComparison
+from perfci.model.environment import Environment
+from perfci.model.run import Note, Revision, Run
+from perfci.model.verdict import Verdict
+from perfci.pipeline.workspace import Workspace
+from perfci.store.store import Store
+
+STAND_IN = "stand-in-baseline"
+STAND_IN_TOO_FAR = "stand-in-too-far"
+
+
+def resolve_sides(workspace: Workspace, store: Store, text: str, *, dirty: bool) -> tuple[Revision, Revision]:
+    """Baseline and candidate of a range. Where git knows no such revision, labels of imported runs are accepted.
+
+    Raises UsageError when neither git nor the database knows a side.
+    """
+    if workspace.repository is not None:
+        try:
+            return workspace.repository.resolve_range(text, dirty=dirty)
+        except UsageError:
+            if dirty or ".." not in text:
+                raise
+            left, right = _split(text)
+            known = set(store.labels())
+            if left not in known and right not in known:
+                raise
+            return tuple(  # type: ignore[return-value]  # two in, two out
+                Revision(label=side) if side in known else workspace.repository.resolve(side) for side in (left, right)
+            )
+    left, right = _split(text)
+    known = set(store.labels())
+    for side in (left, right):
+        if side not in known:
+            raise UsageError(
+                f"no runs with the label {side!r}, and this folder is not in a git repository",
+                wanted=f"one of: {', '.join(sorted(known)) or 'none are stored yet'}",
+                todo="perfci import FILE --workload NAME --revision LABEL",
+            )
+    return Revision(label=left), Revision(label=right)
+
+
+def _split(text: str) -> tuple[str, str]:
+    separator = "..." if "..." in text else ".."
+    left, found, right = text.partition(separator)
+    if not found or not left or not right:
+        raise UsageError(f"{text!r} is not a range", wanted="BASELINE..CANDIDATE or BASELINE...CANDIDATE")
+    return left, right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Runs of both sides that will be judged, with what a reader must know about the choice."""
+
+    baseline: tuple[Run, ...]
+    candidate: tuple[Run, ...]
+    notes: tuple[Note, ...] = ()
+
+
+def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
+    """The runs to judge among all stored ones.
+
+    Only one comparability key can be judged: the one both sides have that was measured last. Where both sides took part
+    in the same interleaved schedules, only those runs count: others saw another state of the machine. With no common key
+    all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
+    """
+    common = {run.environment.key for run in baseline} & {run.environment.key for run in candidate}
+    if not common:
+        return Chosen(baseline=tuple(baseline), candidate=tuple(candidate))
+    newest = max((run for run in candidate if run.environment.key in common), key=lambda run: run.launch.started_at)
+    key = newest.environment.key
+    left = [run for run in baseline if run.environment.key == key]
+    right = [run for run in candidate if run.environment.key == key]
+    schedules = {run.launch.schedule for run in left} & {run.launch.schedule for run in right} - {""}
+    if schedules:
+        left = [run for run in left if run.launch.schedule in schedules]
+        right = [run for run in right if run.launch.schedule in schedules]
+    left_out = len(baseline) + len(candidate) - len(left) - len(right)
+    notes = (
+        (Note(code="runs-left-out", text=f"{left_out} stored runs of another environment or session were left out"),)
+        if left_out
+        else ()
+    )
+    return Chosen(baseline=tuple(_in_order(left)), candidate=tuple(_in_order(right)), notes=notes)
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (run.launch.started_at, run.launch.position))
+
+
+def stand_in(
+    repository: Repository, store: Store, workload: str, baseline: Revision, *, limit: int
+) -> tuple[tuple[Run, ...], Note] | None:
+    """Runs of the nearest measured ancestor of an unmeasured baseline, with the note that says so; None without one."""
+    if baseline.commit is None:
+        return None
+    found = repository.nearest_ancestor(baseline, store.measured_commits(workload), limit=limit)
+    if found is None or found.distance == 0:
+        return None
+    note = Note(
+        code=STAND_IN,
+        text=f"{baseline.label} was never measured; {found.commit[:10]}, {found.distance} commits before it, stands in",
+    )
+    return store.runs(workload, found.commit), note
+
+
+def unmeasured(workload: str, *, note: Note, baseline: Sequence[Run], candidate: Sequence[Run]) -> WorkloadComparison:
+    """The comparison of a workload for which at least one side has no runs: NOT_MEASURED, never green."""
+    return WorkloadComparison(
+        workload=workload,
+        rows=(),
+        baseline_environment=baseline[0].environment if baseline else Environment(),
+        candidate_environment=candidate[0].environment if candidate else Environment(),
+        baseline_launches=len(baseline),
+        candidate_launches=len(candidate),
+        notes=(note,),
+        verdict_override=Verdict.NOT_MEASURED,
+    )

@@ -1,0 +1,49 @@
+"""The place a command works in: its configuration, its repository, its files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.capture.git import Repository
+from perfci.config.load import Project, default_project, find_config, load_project
+from perfci.errors import UsageError
+
+PRIVATE_DIRECTORY = ".perfci"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Configuration and repository found from a folder. ``repository`` is None outside git: imports still work there."""
+
+    project: Project
+    repository: Repository | None
+
+    @property
+    def private(self) -> Path:
+        """Where perfci keeps its own files."""
+        return self.project.root / PRIVATE_DIRECTORY
+
+    def require_repository(self) -> Repository:
+        """The repository, or UsageError when there is none."""
+        if self.repository is None:
+            raise UsageError(
+                f"{self.project.root} is not inside a git repository",
+                todo="run perfci in a clone; files of other origin can be stored with `perfci import`",
+            )
+        return self.repository
+
+
+def open_workspace(start: Path, *, config: Path | None = None, database_url: str | None = None) -> Workspace:
+    """Find perfci.yaml (``config``, or in ``start`` and above) and the repository. Neither must exist."""
+    found = config or find_config(start.resolve())
+    project = (
+        load_project(found, database_url=database_url)
+        if found is not None
+        else default_project(start, database_url=database_url)
+    )
+    try:
+        repository = Repository.discover(project.root)
+    except UsageError as error:
+        if "not in a git repository" not in error.seen:
+            raise
+        repository = None
+    return Workspace(project=project, repository=repository)
