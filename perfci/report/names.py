@@ -1,0 +1,44 @@
+"""Makes text from outside harmless to show: names of phases, kernels, branches and notes may hold anything."""
+
+import hashlib
+import unicodedata
+
+NAME_LIMIT = 80
+PROSE_LIMIT = 600
+
+_KEEP = {"\u200d", "\ufe0e", "\ufe0f"}  # joiner and variation selectors: parts of emoji
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, format (right-to-left marks), lone surrogates, …
+
+
+def _visible(character: str) -> str:
+    if character in "\t\n\r\v\f":
+        return " "
+    if character in _KEEP or unicodedata.category(character) not in _INVISIBLE:
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def clean(text: str, *, limit: int = NAME_LIMIT) -> str:
+    """One visible line of at most ``limit`` characters.
+
+    Control and format characters (escape sequences, right-to-left marks, lone surrogates) become visible escapes,
+    white space one blank. What is too long keeps its start and end around ``…`` and gets a short hash of the whole,
+    so that different names stay different. Empty text becomes ``(no name)``.
+    """
+    shown = " ".join("".join(map(_visible, text[: 4 * limit + 1000])).split())
+    if len(text) > 4 * limit + 1000 or len(shown) > limit:
+        mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        tail = " ".join("".join(map(_visible, text[-limit:])).split())
+        keep_end = limit // 4
+        keep_start = limit - keep_end - len(mark) - 3
+        shown = f"{shown[:keep_start]}…{tail[-keep_end:]} #{mark}"
+    return shown or "(no name)"
+
+
+def cut_utf8(text: str, limit_bytes: int) -> str:
+    """The longest prefix of ``text`` whose UTF-8 form has at most ``limit_bytes`` bytes; no character is split."""
+    encoded = text.encode("utf-8")
+    if len(encoded) <= limit_bytes:
+        return text
+    return encoded[: max(limit_bytes, 0)].decode("utf-8", "ignore")

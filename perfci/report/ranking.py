@@ -1,0 +1,66 @@
+"""Which rows matter most: the order of tables that show the worst first, and the row a headline speaks about."""
+
+from collections.abc import Iterable
+
+from perfci.model.comparison import Row, WorkloadComparison
+from perfci.model.metrics import BACKGROUND, METRICS, PSEUDO_PHASES, RUN, STEP, UNMARKED, Direction, Unit
+from perfci.report.wording import Status, status_of
+
+_METRIC_ORDER = {name: index for index, name in enumerate(METRICS)}
+_PHASE_FIRST = (STEP, RUN)
+_PHASE_LAST = (BACKGROUND, UNMARKED)
+
+
+def natural_order(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Rows by phase (step, run, phases as they first appear, background, unmarked), then in the order of the metric
+    table."""
+    listed = tuple(rows)
+    seen = dict.fromkeys(row.phase for row in listed if row.phase not in PSEUDO_PHASES)
+    phases = {phase: index for index, phase in enumerate((*_PHASE_FIRST, *seen, *_PHASE_LAST))}
+    return tuple(sorted(listed, key=lambda row: (phases[row.phase], _METRIC_ORDER[row.metric])))
+
+
+def by_importance(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Rows with the worst status first; within a status as a headline would choose, then in natural order."""
+    return tuple(sorted(natural_order(rows), key=lambda row: (-status_of(row).severity, _rank(row))))
+
+
+def worsening(row: Row) -> float:
+    """Relative change counted positive when it is for the worse; infinite from zero upwards, 0 when not known."""
+    sign = -1.0 if METRICS[row.metric].direction is Direction.HIGHER_IS_BETTER else 1.0
+    if row.effect is not None:
+        return sign * row.effect.value_ratio
+    delta = absolute_change(row)
+    return sign * float("inf") * delta if delta else 0.0
+
+
+def absolute_change(row: Row) -> float:
+    """Candidate minus baseline in the metric's unit; 0 when a side is missing."""
+    if row.baseline.location is None or row.candidate.location is None:
+        return 0.0
+    return row.candidate.location - row.baseline.location
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    """Small is first: the step's own time, the phases' times by their size, the rest by relative change."""
+    improved = status_of(row) is Status.IMPROVEMENT
+    if METRICS[row.metric].unit is Unit.NS:
+        size = absolute_change(row)
+        group = 0 if row.phase == STEP else 2 if row.phase == RUN else 1
+    else:
+        size = worsening(row)
+        group = 4 if row.phase in PSEUDO_PHASES else 3
+    return group, size if improved else -size
+
+
+def main_phase(workload: WorkloadComparison, row: Row) -> Row | None:
+    """For a slower step: the phase whose time grew most, when that is at least a third of the step's growth."""
+    if row.phase != STEP or METRICS[row.metric].unit is not Unit.NS:
+        return None
+    metric = "wall_ns" if row.metric == "unprofiled_wall_ns" else row.metric
+    phases = [other for other in workload.rows if other.metric == metric and other.phase not in PSEUDO_PHASES]
+    whole = next((r for r in workload.rows if r.metric == metric and r.phase == STEP), row)
+    best = max(phases, key=absolute_change, default=None)
+    if best is None or absolute_change(best) <= 0 or 3 * absolute_change(best) < absolute_change(whole):
+        return None
+    return best
