@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfci.model.comparison import Row
-from perfci.model.metrics import METRICS, PSEUDO_PHASES, STEP, Unit
+from perfci.model.metrics import METRICS, PSEUDO_PHASES, STEP, Kind, Unit
 from perfci.report.names import clean
 from perfci.report.quantities import interval_text, pair_texts, value_text
 from perfci.report.ranking import by_importance, natural_order
@@ -130,14 +130,14 @@ def _percent(value: float, largest: float) -> float:
 
 def strips(rows: Sequence[Row]) -> tuple[Strip, ...]:
     """Launches of the noisy gated rows that matter most; evidence only where no gate is noisy."""
-    noisy = [row for row in rows if len(row.baseline.samples) + len(row.candidate.samples) > 1 and _drawable(row)]
+    noisy = [row for row in rows if row.kind is Kind.NOISY and _drawable(row)]
     gated = [row for row in noisy if row.gated]
     shown = gated or [row for row in noisy if row.phase == STEP and METRICS[row.metric].unit is Unit.NS]
     return tuple(_strip(row) for row in by_importance(shown)[:MAX_STRIPS])
 
 
 def _drawable(row: Row) -> bool:
-    """Both sides finite, and at least two different values: equal counts need no drawing."""
+    """Both sides finite, and at least two different values: an axis needs a length."""
     samples = (*row.baseline.samples, *row.candidate.samples)
     both = bool(row.baseline.samples) and bool(row.candidate.samples)
     return both and all(math.isfinite(sample) for sample in samples) and len(set(samples)) > 1

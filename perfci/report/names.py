@@ -2,6 +2,7 @@
 
 import hashlib
 import unicodedata
+from urllib.parse import urlsplit
 
 NAME_LIMIT = 80
 PROSE_LIMIT = 600
@@ -42,3 +43,17 @@ def cut_utf8(text: str, limit_bytes: int) -> str:
     if len(encoded) <= limit_bytes:
         return text
     return encoded[: max(limit_bytes, 0)].decode("utf-8", "ignore")
+
+
+def safe_url(url: str) -> str | None:
+    """``url`` when it may stand in a link: http, https or a relative path of visible ASCII. Else None: show it as
+    text."""
+    if not url or any(not "!" <= character <= "~" for character in url) or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme in ("http", "https") and parts.netloc:
+        return url
+    return url if not parts.scheme and not parts.netloc and not url.startswith("//") else None

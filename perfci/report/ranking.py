@@ -7,15 +7,15 @@ from perfci.model.metrics import BACKGROUND, METRICS, PSEUDO_PHASES, RUN, STEP, 
 from perfci.report.wording import Status, status_of
 
 _METRIC_ORDER = {name: index for index, name in enumerate(METRICS)}
-_PHASE_FIRST = (STEP, RUN)
+_PHASE_FIRST = (STEP, RUN, "data", "h2d", "forward", "backward", "optimizer", "log", "validation")
 _PHASE_LAST = (BACKGROUND, UNMARKED)
 
 
 def natural_order(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Rows by phase (step, run, phases as they first appear, background, unmarked), then in the order of the metric
-    table."""
+    """Rows by phase (step, run, the usual phases in the order of a step, others as they first appear, background,
+    unmarked), then in the order of the metric table."""
     listed = tuple(rows)
-    seen = dict.fromkeys(row.phase for row in listed if row.phase not in PSEUDO_PHASES)
+    seen = dict.fromkeys(row.phase for row in listed if row.phase not in (*_PHASE_FIRST, *_PHASE_LAST))
     phases = {phase: index for index, phase in enumerate((*_PHASE_FIRST, *seen, *_PHASE_LAST))}
     return tuple(sorted(listed, key=lambda row: (phases[row.phase], _METRIC_ORDER[row.metric])))
 

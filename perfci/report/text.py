@@ -100,11 +100,11 @@ def _workload(workload: WorkloadView, *, width: int, alone: bool) -> Iterable[Re
         yield Text(workload.headline, style=_STYLES[workload.status])
     yield from (_bullet(text) for text in workload.differences)
     yield from (_note(note.text, spoils=note.spoils) for note in workload.notes)
-    shown, folded = fold_passed(workload.checks, MAX_PASSED)
+    shown, folded = workload.split_passed(MAX_PASSED)
     if shown:
         yield _rows(shown, width=width)
     if folded:
-        yield Text(f"  {plural(folded, 'further check')} passed; -f html or json lists them", style="dim")
+        yield Text(f"  {plural(len(folded), 'further check')} passed; -f html or json lists them", style="dim")
     if workload.undecided:
         yield _heading("not decided because")
         yield from (_bullet(f"{row.phase} {row.metric}: {row.reason}") for row in workload.undecided[:MAX_UNDECIDED])
@@ -115,14 +115,6 @@ def _workload(workload: WorkloadView, *, width: int, alone: bool) -> Iterable[Re
         yield _heading("why")
         yield from (_finding(finding) for finding in workload.findings[:MAX_FINDINGS])
     yield from _kernels(workload)
-
-
-def fold_passed(rows: Sequence[RowView], limit: int) -> tuple[tuple[RowView, ...], int]:
-    """The rows to show and how many passed ones are folded: only PASS rows are ever folded."""
-    passed = [row for row in rows if row.status is Status.PASS]
-    others = [row for row in rows if row.status is not Status.PASS]
-    room = max(limit - len(others), 0)
-    return (*others, *passed[:room]), max(len(passed) - room, 0)
 
 
 def _rows(rows: Sequence[RowView], *, width: int) -> RenderableType:

@@ -142,6 +142,13 @@ class WorkloadView:
         """Vanished and new metrics, gated or not."""
         return tuple(row for row in self.rows if row.one_sided)
 
+    def split_passed(self, limit: int) -> tuple[tuple[RowView, ...], tuple[RowView, ...]]:
+        """The checks to show first and those to fold away: about ``limit`` in sight, but only PASS is ever folded."""
+        passed = [row for row in self.checks if row.status is Status.PASS]
+        others = [row for row in self.checks if row.status is not Status.PASS]
+        room = max(limit - len(others), 0)
+        return (*others, *passed[:room]), tuple(passed[room:])
+
     @property
     def undecided(self) -> tuple[RowView, ...]:
         """Checks without an answer of their own, worst first; none when the workload as a whole has none."""
@@ -181,6 +188,11 @@ class ReportView:
     workloads: tuple[WorkloadView, ...]
     context: ReportContext
     source: Comparison
+
+    @property
+    def headline_body(self) -> str:
+        """The headline without its leading verdict, for places that show the verdict beside it."""
+        return self.headline.partition(": ")[2]
 
 
 def view_of(comparison: Comparison, context: ReportContext) -> ReportView:
