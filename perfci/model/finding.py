@@ -31,7 +31,11 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A known pattern seen by a rule: what, where, the numbers behind it, and what a performance engineer would do."""
+    """A known pattern seen by a rule: what, where, the numbers behind it, and what a performance engineer would do.
+
+    The first ``evidence`` is the cost: what the pattern takes per step, or how often it happens where time means little;
+    two traces are compared by it.
+    """
 
     rule: str
     phase: str
@@ -44,3 +48,7 @@ class Finding:
     subject: str = ""
     """What it is about: the API or kernel name."""
     location: SourceLocation | None = None
+    worsened: bool = False
+    """True when the pattern is on both sides and costs clearly more in the candidate."""
+    docs: str = ""
+    """Where the rule is explained: a path in perfci's documentation or an address."""
