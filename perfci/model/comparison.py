@@ -68,6 +68,7 @@ class Reason(StrEnum):
     NOT_INTERLEAVED = "not-interleaved"
     VANISHED = "vanished"
     NEW = "new"
+    NOT_MEASURED = "not-measured"
     BASELINE_ZERO = "baseline-zero"
     KEYS_DIFFER = "keys-differ"
     SPOILED = "spoiled"

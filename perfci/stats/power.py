@@ -1,0 +1,84 @@
+"""What these launches could have shown, and how many launches would be enough."""
+
+import math
+from bisect import bisect_left
+from functools import lru_cache
+
+import numpy as np
+from scipy import special, stats
+
+from perfci.stats.interval import t_quantile
+
+MOST_LAUNCHES = 1000
+"""Beyond this the answer is "not by more launches"."""
+
+
+def detectable_log_ratio(*, standard_error: float, df: float, level: float, power: float) -> float:
+    """The true log ratio at which the interval at ``level`` excludes 0 with probability ``power``: the noncentral t.
+
+    Proportional to the standard error; infinite when it is.
+    """
+    return standard_error * noncentrality(df, level, power)
+
+
+@lru_cache(maxsize=4096)
+def noncentrality(df: float, level: float, power: float) -> float:
+    """The noncentrality at which Student's t with ``df`` exceeds its upper ``level`` quantile with probability
+    ``power``, to about four digits.
+
+    P(Z + δ > q·S) = E[Φ(δ − q·S)] over the law of S = √(χ²/df), integrated over its quantiles; steadier than the
+    closed form, which fails for the large quantiles of few degrees of freedom.
+    """
+    quantile = t_quantile(level, df)
+    nodes, node_weights = np.polynomial.legendre.leggauss(400)
+    scale = np.sqrt(stats.chi2.ppf((nodes + 1) / 2, df) / df)
+    node_weights = node_weights / 2
+    low, high = 0.0, 10.0 + 5 * quantile
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(node_weights @ special.ndtr(middle - quantile * scale)) < power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def launches_for_budget(
+    *, deviation: float, budget_log: float, pass_level: float, family_level: float, power: float
+) -> int | None:
+    """Pairs of launches after which (a) equal code passes and (b) harm of twice the budget is called a regression, each
+    with probability ``power``. None when that takes more than MOST_LAUNCHES, or with a budget of 0 (no number of
+    launches proves equality). ``deviation`` is the standard deviation of one pair's log ratio.
+    """
+    if budget_log <= 0:
+        return None
+
+    def enough(n: int) -> bool:
+        if n < 2 or two_state_chance(n, n) > family_level:
+            return False
+        error = deviation / math.sqrt(n)
+        # (a): |estimate| + half width < budget; the estimate is normal around 0, the half width taken at its mean.
+        passes = (t_quantile(pass_level, n - 1) + float(special.ndtri((1 + power) / 2))) * error < budget_log
+        detects = noncentrality(n - 1, family_level, power) * error <= 2 * budget_log
+        relevant = budget_log >= float(special.ndtri(power)) * error
+        return passes and detects and relevant
+
+    if not enough(MOST_LAUNCHES):
+        return None
+    return bisect_left(range(MOST_LAUNCHES), True, key=enough)
+
+
+def two_state_chance(baseline: int, candidate: int, *, wild: bool = False) -> float:
+    """The chance, at its worst, that a process with two levels shows all baseline launches at one level and all
+    candidate launches at the other by luck alone: max over q of qᵃ(1−q)ᶜ, 1/4ⁿ for n launches a side. With ``wild`` one
+    launch (or pair) may be anything.
+
+    Such data look like a perfectly clean change, so no claim may be made at a level below this chance.
+    """
+    if wild:
+        together = baseline if baseline == candidate else baseline + candidate
+        return min(1.0, together * two_state_chance(baseline - 1, candidate - 1))
+    total = baseline + candidate
+    if baseline < 1 or candidate < 1:
+        return 1.0
+    return (baseline / total) ** baseline * (candidate / total) ** candidate
