@@ -133,6 +133,11 @@ class WorkloadView:
     source: WorkloadComparison
 
     @property
+    def headline_body(self) -> str:
+        """The headline without its leading verdict."""
+        return self.headline.partition(": ")[2]
+
+    @property
     def rows(self) -> tuple[RowView, ...]:
         """All rows: gated and evidence."""
         return (*self.checks, *self.evidence)
@@ -188,6 +193,11 @@ class ReportView:
     workloads: tuple[WorkloadView, ...]
     context: ReportContext
     source: Comparison
+
+    @property
+    def headline_lead(self) -> str:
+        """The verdict that the headline starts with, as words: ``No regression``."""
+        return self.headline.partition(": ")[0]
 
     @property
     def headline_body(self) -> str:
