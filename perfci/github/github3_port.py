@@ -230,17 +230,36 @@ class Github3Port:
         return self._repository().check_run(check_id)
 
     def _append_annotations(self, check_id: int, check: CheckRun) -> CheckRunRef:
-        """PATCH appends: so count what GitHub already has before each batch, also after a lost answer."""
+        """PATCH appends, so it must not be repeated blindly: after a lost answer GitHub is asked what it has."""
+        what = "add annotations"
 
-        def patch() -> CheckRunRef:
-            run = self._github3_check(check_id)
-            while (have := run.output.annotations_count) < len(check.annotations):
-                batch = check.annotations[have : have + ANNOTATIONS_PER_REQUEST]
-                if not run.update(output=_output(check, batch)) or run.output.annotations_count <= have:
-                    raise GitHubUnavailable("GitHub did not take the annotations of a check run")
-            return _check(run.as_dict())
+        def look() -> Github3CheckRun:
+            return self._read(what, lambda: self._github3_check(check_id))
 
-        return self._repeat("add annotations", patch)
+        def append(run: Github3CheckRun, sent: int) -> int:
+            batch = check.annotations[sent : sent + ANNOTATIONS_PER_REQUEST]
+            self._read(what, lambda: run.update(output=_output(check, batch)))
+            return sent + len(batch)
+
+        run = look()
+        sent, failed = int(run.output.annotations_count), 0
+        while sent < len(check.annotations):
+            try:
+                sent = append(run, sent)
+            except GitHubUnavailable:
+                failed += 1
+                if failed == self._policy.attempts:
+                    raise
+                self._policy.pause(failed)
+                run = look()
+                sent = int(run.output.annotations_count)
+        return CheckRunRef(
+            id=check_id,
+            name=check.name,
+            external_id=check.external_id,
+            annotation_count=sent,
+            html_url=str(run.html_url or ""),
+        )
 
     def _get_json(self, what: str, path: str) -> Json:
         def get() -> Json:
@@ -328,8 +347,10 @@ class Github3Port:
         if limited:
             return GitHubUnavailable(f"{text} (rate limit)", todo="publish the same bundle again later")
         if status in (400, 401, 403, 404, 405, 409, 410, 412, 422, 451):
-            todo = "give the publishing job `checks: write` and `pull-requests: write`" if status in (403, 404) else ""
+            todo = "look at the permissions of the publishing job, docs/github.md" if status in (401, 403) else ""
             return GitHubRefused(text, status=status, todo=todo)
+        if not status:
+            return GitHubUnavailable(f"cannot {what}: GitHub's answer is not as documented ({error.msg})"[:500])
         return GitHubUnavailable(text)
 
     def _clean(self, error: Exception) -> str:

@@ -21,14 +21,6 @@ def cut_line(text: str, limit_chars: int) -> str:
     return text if len(text) <= limit_chars else text[: limit_chars - 1].rstrip() + "…"
 
 
-def cut_utf8(text: str, limit_bytes: int) -> str:
-    """The longest start of the text whose UTF-8 form has at most ``limit_bytes`` bytes; never splits a character."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= limit_bytes:
-        return text
-    return data[:limit_bytes].decode("utf-8", "ignore")
-
-
 def utf16_length(text: str) -> int:
     """Length as GitHub's web tier may count it: characters outside the basic plane count twice. Used as the careful
     measure of bodies, so that a body of emoji is not refused."""

@@ -1,0 +1,104 @@
+"""The `/perf` comment command: who may ask for what, checked before anything runs on a GPU."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from perfci.github.event import FULL_SHA, Event, EventKind
+from perfci.github.port import GitHubPort, PullRequest
+
+WRITERS = frozenset({"admin", "maintain", "write"})
+"""Permissions that may start a measurement and accept a regression."""
+
+_NAME = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._*?-]{0,99}")
+MAX_REASON_CHARS = 500
+
+
+class Verb(StrEnum):
+    """What a command asks for."""
+
+    RUN = "run"
+    ACCEPT = "accept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """``/perf run SHA [WORKLOAD…]`` or ``/perf accept SHA REASON``."""
+
+    verb: Verb
+    sha: str
+    workloads: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a command is not obeyed. ``silent``: it was no command at all."""
+
+    why: str
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorized:
+    """A command that may be obeyed, with the pull request it is about."""
+
+    command: Command
+    pull: PullRequest
+    author: str
+
+
+def parse_command(body: str) -> Command | Refusal:  # noqa: PLR0911  (one line per refusal)
+    """Read the first line of a comment. The full commit id is asked for, so that what runs or is accepted is what the
+    author of the comment has seen, and not what was pushed a second later."""
+    first, _, rest = body.replace("\r\n", "\n").strip().partition("\n")
+    words = first.split()
+    if not words or words[0] != "/perf":
+        return Refusal(why="not a command", silent=True)
+    usage = "wanted `/perf run FULL_SHA [WORKLOAD…]` or `/perf accept FULL_SHA REASON`"
+    if len(words) < 3 or words[1] not in {verb.value for verb in Verb}:
+        return Refusal(why=usage)
+    verb, sha, arguments = Verb(words[1]), words[2].lower(), words[3:]
+    if not FULL_SHA.fullmatch(sha):
+        return Refusal(why=f"{usage}; the commit id must be the full one")
+    if verb is Verb.ACCEPT:
+        reason = " ".join([*arguments, *rest.split()])
+        if len(reason) < 8:
+            return Refusal(why="an acceptance needs a reason in words")
+        return Command(verb=verb, sha=sha, reason=reason[:MAX_REASON_CHARS])
+    if not all(_NAME.fullmatch(name) for name in arguments):
+        return Refusal(why=f"{usage}; a workload is a name or a glob")
+    return Command(verb=verb, sha=sha, workloads=tuple(arguments))
+
+
+def authorize(port: GitHubPort, event: Event) -> Authorized | Refusal:  # noqa: PLR0911  (one line per refusal)
+    """Decide about the command of an ``issue_comment`` event: it must be on an open pull request, by an account with
+    write permission (asked of GitHub, not taken from the event's author_association), and name the present head."""
+    if event.kind is not EventKind.ISSUE_COMMENT or event.comment is None:
+        return Refusal(why="no comment", silent=True)
+    command = parse_command(event.comment.body)
+    if isinstance(command, Refusal):
+        return command
+    if event.pull_request is None:
+        return Refusal(why="the comment is on an issue, not on a pull request", silent=True)
+    if not event.comment.author or port.permission(event.comment.author) not in WRITERS:
+        return Refusal(why="only accounts with write permission may use /perf")
+    pull = port.pull_request(event.pull_request)
+    if pull.state != "open":
+        return Refusal(why=f"pull request #{pull.number} is {pull.state}")
+    if pull.head_sha != command.sha:
+        return Refusal(why=f"the head of #{pull.number} is {pull.head_sha}, not the commit you named")
+    return Authorized(command=command, pull=pull, author=event.comment.author)
+
+
+def measured_event(event: Event, authorized: Authorized) -> Event:
+    """The event of an authorised command with the identity of what it measures: from here on like a pull request."""
+    pull = authorized.pull
+    return replace(
+        event,
+        head_sha=pull.head_sha,
+        head_repository=pull.head_repository,
+        head_branch=pull.head_ref,
+        base_sha=pull.base_sha,
+        base_branch=pull.base_ref,
+    )

@@ -1,0 +1,150 @@
+"""One comment per pull request, updated in place: found by marker *and* author, ordered by measuring run."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from perfci.github.event import FULL_SHA
+from perfci.github.port import Comment, GitHubPort, GitHubRefused
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/-]{0,59}")
+_MARKER = re.compile(r"<!-- perfci (\{[^\r\n]{1,400}\}) -->")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StickyState:
+    """What a comment remembers in its first, invisible line. ``order`` is Event.order of the result; ``digest`` stands
+    for the verdicts of all checks; ``green``: nothing in it asks for attention."""
+
+    name: str
+    head_sha: str
+    order: tuple[int, int]
+    digest: str
+    green: bool
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or "--" in self.name:
+            raise ValueError(f"{self.name!r} cannot name a check")
+
+
+class Upsert(StrEnum):
+    """What became of the comment."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    """Quiet mode: nothing new to say."""
+    SUPERSEDED = "superseded"
+    """A newer result of the same head stands there already."""
+
+
+def marker_line(state: StickyState) -> str:
+    """The first line of the body. JSON of plain characters only: nothing in it can end the HTML comment."""
+    fields = {
+        "name": state.name,
+        "head": state.head_sha,
+        "run": state.order[0],
+        "attempt": state.order[1],
+        "digest": state.digest,
+        "green": state.green,
+    }
+    return f"<!-- perfci {json.dumps(fields, separators=(',', ':'))} -->"
+
+
+def state_of(body: str) -> StickyState | None:
+    """The state in the first line of a body, or None when there is none or it is damaged."""
+    found = _MARKER.fullmatch(body.partition("\n")[0].strip())
+    if found is None:
+        return None
+    try:
+        fields = json.loads(found.group(1))
+        if not FULL_SHA.fullmatch(fields["head"]):
+            return None
+        return StickyState(
+            name=str(fields["name"]),
+            head_sha=fields["head"],
+            order=(int(fields["run"]), int(fields["attempt"])),
+            digest=str(fields["digest"]),
+            green=fields["green"] is True,
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def upsert_comment(port: GitHubPort, number: int, body: str, state: StickyState, *, quiet: bool) -> Upsert:
+    """Create or update the one comment.
+
+    Comments of other accounts are ignored, whatever they hold. When a newer result of the same head is there, ours is
+    dropped. When two publishers created at once, both see both comments afterwards, and both keep the oldest comment
+    with the newest result and delete the others: the outcome does not depend on who is faster.
+    """
+    mine = _ours(port, number, state.name)
+    if mine:
+        return _update(port, mine, body, state, quiet=quiet)
+    if quiet and state.green:
+        return Upsert.UNCHANGED
+    made = port.create_comment(number, body, marker=marker_line(state))
+    after = _ours(port, number, state.name)
+    if [comment.id for comment in after] != [made.id] and after:
+        return _settle(port, after, body, state, made)
+    return Upsert.CREATED
+
+
+def _ours(port: GitHubPort, number: int, name: str) -> list[Comment]:
+    login = port.login().lower()
+    found = [
+        comment
+        for comment in port.comments(number)
+        if comment.author.lower() == login and (seen := state_of(comment.body)) is not None and seen.name == name
+    ]
+    return sorted(found, key=lambda comment: comment.id)
+
+
+def _order(comment: Comment) -> tuple[int, int]:
+    state = state_of(comment.body)
+    return state.order if state is not None else (0, 0)
+
+
+def _newest(comments: Sequence[Comment], head_sha: str) -> Comment | None:
+    same = [c for c in comments if (s := state_of(c.body)) is not None and s.head_sha == head_sha]
+    return max(same, key=_order, default=None)
+
+
+def _update(port: GitHubPort, mine: list[Comment], body: str, state: StickyState, *, quiet: bool) -> Upsert:
+    keep, others = mine[0], mine[1:]
+    newest = _newest(mine, state.head_sha)
+    if newest is not None and _order(newest) > state.order:
+        if newest.id != keep.id:
+            port.edit_comment(keep.id, newest.body)
+        _delete(port, others)
+        return Upsert.SUPERSEDED
+    _delete(port, others)
+    before = state_of(keep.body)
+    if quiet and before is not None and before.green and state.green and before.digest == state.digest:
+        return Upsert.UNCHANGED
+    if keep.body != body:
+        port.edit_comment(keep.id, body)
+    return Upsert.UPDATED
+
+
+def _settle(port: GitHubPort, after: list[Comment], body: str, state: StickyState, made: Comment) -> Upsert:
+    newest = _newest(after, state.head_sha)
+    superseded = newest is not None and _order(newest) > state.order
+    wanted = newest.body if newest is not None and superseded else body
+    keep = after[0]
+    if keep.body != wanted:
+        port.edit_comment(keep.id, wanted)
+    _delete(port, after[1:])
+    if superseded:
+        return Upsert.SUPERSEDED
+    return Upsert.CREATED if keep.id == made.id else Upsert.UPDATED
+
+
+def _delete(port: GitHubPort, comments: Sequence[Comment]) -> None:
+    for comment in comments:
+        try:
+            port.delete_comment(comment.id)
+        except GitHubRefused:
+            continue  # a second comment is ugly, but no reason to lose the verdict
