@@ -1,0 +1,59 @@
+"""Which steps of a series are slow, and whether they come at a fixed distance: shared by the two rules on steps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfci.diagnosis.view import TraceView
+from perfci.model.timeline import Bool, Int64
+
+SLOW_RATIO = 1.3
+"""Steps of one launch differ by some 10 % (docs/rules/periodic-stalls.md): 30 % above the median is no jitter."""
+MIN_OCCURRENCES = 3
+"""Two slow steps always have "a period"."""
+HIT_RATIO = 0.9
+"""Share of the places of a pattern that must be slow."""
+MISS_RATIO = 0.1
+"""Share of the other places that may be slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Slow steps at ``offset``, ``offset + length``, …; ``steps`` are those places."""
+
+    length: int
+    offset: int
+    steps: Int64
+
+
+def period_of(wall_ns: Int64) -> Period | None:
+    """The shortest period that explains the slow steps of one rank, or None. Fewer than 6 steps: None."""
+    count = len(wall_ns)
+    slow: Bool = wall_ns > SLOW_RATIO * np.median(wall_ns) if count else np.zeros(0, dtype=np.bool_)
+    if slow.sum() < MIN_OCCURRENCES:
+        return None
+    for length in range(2, count // 2 + 1):
+        for offset in range(length):
+            places = np.zeros(count, dtype=np.bool_)
+            places[offset::length] = True
+            if (
+                places.sum() >= MIN_OCCURRENCES
+                and slow[places].mean() >= HIT_RATIO
+                and slow[~places].mean() <= MISS_RATIO
+                and slow[places].sum() > slow[~places].sum()
+            ):
+                return Period(length=length, offset=offset, steps=np.flatnonzero(places).astype(np.int64))
+    return None
+
+
+def blamed_phase(view: TraceView, slow_rows: Int64, usual_rows: Int64) -> tuple[str, float]:
+    """The phase whose wall time grew most from the usual to the slow rank-steps (medians), with that growth in ns.
+
+    Empty name when no phase grew: the time went between the phases.
+    """
+    best, growth = "", 0.0
+    for phase, wall_ns in sorted(view.phase_walls_ns().items()):
+        grown = float(np.median(wall_ns[slow_rows]) - np.median(wall_ns[usual_rows]))
+        if grown > growth:
+            best, growth = view.timeline.phases[phase], grown
+    return best, growth
