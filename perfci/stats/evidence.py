@@ -96,8 +96,8 @@ def _estimate(series: SeriesSamples, logs: Sequence[Floats]) -> tuple[Estimate, 
     """(estimate, whether one side was measured after the other, flags): paired where at least half of the launches
     have their partner, else Welch; one wild launch trimmed where enough are left."""
     baseline, candidate = series.baseline, series.candidate
-    least = _resolution(series)
-    wild = any(outliers(side) for side in logs)
+    least = resolution(series)
+    wild = any(outliers(side.tolist()) for side in logs)
     pairs = _paired_log_ratios(baseline, candidate)
     sequential = False
     if len(pairs) >= 2 and 2 * len(pairs) >= min(len(baseline), len(candidate)):
@@ -115,7 +115,7 @@ def _estimate(series: SeriesSamples, logs: Sequence[Floats]) -> tuple[Estimate, 
     return estimate, sequential, [name for name, seen in named if seen]
 
 
-def _resolution(series: SeriesSamples) -> float:
+def resolution(series: SeriesSamples) -> float:
     """Standard deviation of rounding to one unit, relative to the smaller side: the least noise that can be known."""
     if METRICS[series.metric].unit in (Unit.RATIO, Unit.PER_SECOND):
         return _FLOAT_RESOLUTION

@@ -108,24 +108,37 @@ def welch_estimate(
     sizes = [len(side) for side in sides]
     if min(sizes) < 2 or (trim and min(sizes) < TRIM_LAUNCHES):
         raise ValueError(f"too few launches: {sizes}")
-    centers, squares, freedoms, deviations = [], [], [], []
+    moments = []
     for side in sides:
         center, variance, kept = _location(side, trim=trim)
         deviation = max(math.sqrt(variance), least_deviation)
-        centers.append(center)
-        deviations.append(deviation)
-        squares.append((deviation * _error_factor(len(side), kept)) ** 2)
-        freedoms.append(kept - 1)
-    total = squares[0] + squares[1]
-    df = total**2 / (squares[0] ** 2 / freedoms[0] + squares[1] ** 2 / freedoms[1])
+        moments.append(
+            Moments(center=center, error=deviation * _error_factor(len(side), kept), df=kept - 1, launches=len(side))
+        )
+    return replace(welch_from_moments(*moments), trimmed=trim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Mean log of one side with its standard error (positive), degrees of freedom (at least 1) and launches."""
+
+    center: float
+    error: float
+    df: float
+    launches: int
+
+
+def welch_from_moments(baseline: Moments, candidate: Moments) -> Estimate:
+    """Welch's estimate from the moments of both sides, where the launches of one are no longer there."""
+    squares = baseline.error**2, candidate.error**2
+    total = sum(squares)
     return Estimate(
-        log_ratio=centers[1] - centers[0],
+        log_ratio=candidate.center - baseline.center,
         standard_error=math.sqrt(total),
-        df=df,
-        launches=(sizes[0], sizes[1]),
-        deviation=math.sqrt(total * 2 / (1 / sizes[0] + 1 / sizes[1])),
+        df=total**2 / (squares[0] ** 2 / baseline.df + squares[1] ** 2 / candidate.df),
+        launches=(baseline.launches, candidate.launches),
+        deviation=math.sqrt(total * 2 / (1 / baseline.launches + 1 / candidate.launches)),
         method=Method.WELCH,
-        trimmed=trim,
     )
 
 

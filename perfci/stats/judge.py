@@ -1,15 +1,15 @@
 """The judge: from the runs of two sides to the verdicts of one workload."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perfci.model.comparison import Effect, Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment, KeyDifference, key_differences
-from perfci.model.metrics import METRICS, Direction, Kind
+from perfci.model.metrics import METRICS, Direction, Kind, Statistic
 from perfci.model.run import Note, Run
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesKey, SeriesSamples, SideSamples, collect, usable
-from perfci.stats.evidence import evidence_of
+from perfci.stats.evidence import Evidence, evidence_of
 from perfci.stats.exact import exact_effect, judge_exact
 from perfci.stats.gates import LookPlan, NoisySeries, judge_noisy
 from perfci.stats.numerics import losses_outside
@@ -28,15 +28,18 @@ def judge_workload(
     looks: Sequence[int] | None = None,
     noise_floors: Mapping[SeriesKey, float] | None = None,
     families: int | None = None,
+    statistics_of: Mapping[SeriesKey, Statistic] | None = None,
     golden_losses: Sequence[float] = (),
     loss_tolerance_ratio: float = 0.05,
 ) -> WorkloadComparison:
     """Judge one workload on two sides: a row for every (phase, metric) on either side, a verdict on every gated row.
 
-    ``families`` is the number of noisy gates of the whole comparison, over all workloads (``family.family_size``); a
-    larger number is careful, None means that this workload is all there is. ``looks`` are the numbers of pairs at which
-    the data were or are looked at, the present one last (``plan.looks_until``); None: looked once. ``noise_floors`` are
-    standard deviations of log samples between launches of equal code (``noise.noise_floor``).
+    ``families`` is the number of noisy gates of the whole comparison: the sum of ``count_noisy_gates`` over all
+    workloads; a larger number is careful, None means that this workload is all there is. ``looks`` are the numbers
+    of pairs at which the data were or are looked at, the present one last (``plan.looks_until``); None: looked once.
+    ``noise_floors`` are standard deviations of log samples between launches of equal code
+    (``noise.floors_for_judging``). ``statistics_of`` replaces the declared statistic of a series by one that
+    calibration chose before these runs were made.
 
     Spoiled runs are left out and said. No run on a side: NOT_MEASURED. Comparability keys that differ, between the
     sides or within one: NOT_COMPARABLE. Losses outside the golden band: NOT_COMPARABLE. Findings and kernel changes are
@@ -44,17 +47,21 @@ def judge_workload(
     """
     name = workload or next((run.workload for run in (*baseline, *candidate)), "")
     left, right = usable(baseline), usable(candidate)
-    series = collect(left, right)
+    series = collect(left, right, statistics_of=statistics_of)
     problem = _obstacle(baseline, candidate, golden_losses, loss_tolerance_ratio)
     if problem is not None:
         verdict, reason, differences, notes = problem
-        gates = [settings.gate_for(workload=name, phase=entry.phase, metric=entry.metric) for entry in series]
-        rows = [_plain_row(entry, gate, verdict, reason) for entry, gate in zip(series, gates, strict=True)]
+        rows = [plain_row(entry, gate_of(name, entry, settings), verdict, reason) for entry in series]
     else:
         verdict, differences, notes = None, (), ()
         plan = LookPlan(looks=tuple(looks), planned=settings.max_launches) if looks else None
-        rows = _rows(name, series, settings, plan=plan, noise_floors=noise_floors or {}, families=families)
-    rows += _never_measured(name, settings, series)
+        floors = noise_floors or {}
+
+        def weigh(entry: SeriesSamples) -> Evidence:
+            return evidence_of(entry, noise_floor=floors.get((entry.phase, entry.metric)))
+
+        rows = judge_series(name, series, settings, weigh=weigh, plan=plan, families=families)
+    rows += never_measured(name, series, settings)
     return WorkloadComparison(
         workload=name,
         rows=tuple(rows),
@@ -66,6 +73,25 @@ def judge_workload(
         notes=(*_spoiled_notes(baseline, candidate), *notes),
         verdict_override=verdict,
     )
+
+
+def count_noisy_gates(
+    baseline: Sequence[Run], candidate: Sequence[Run], settings: JudgeSettings, *, workload: str
+) -> int:
+    """How many gates of this workload need statistics: they share the error rate of the comparison. Exact counts cost
+    nothing."""
+    return sum(
+        entry.kind is Kind.NOISY and gate_of(workload, entry, settings) is not None
+        for entry in collect(usable(baseline), usable(candidate))
+        if entry.baseline.values and entry.candidate.values
+    )
+
+
+def gate_of(workload: str, entry: SeriesSamples, settings: JudgeSettings) -> Gate | None:
+    """The gate of a series; none for metrics without a worse direction, a change of which is no verdict."""
+    if METRICS[entry.metric].direction is Direction.NEUTRAL:
+        return None
+    return settings.gate_for(workload=workload, phase=entry.phase, metric=entry.metric)
 
 
 def _obstacle(
@@ -90,25 +116,25 @@ def _obstacle(
     return None
 
 
-def _rows(
+def judge_series(
     workload: str,
     series: Sequence[SeriesSamples],
     settings: JudgeSettings,
     *,
-    plan: LookPlan | None,
-    noise_floors: Mapping[SeriesKey, float],
-    families: int | None,
+    weigh: Callable[[SeriesSamples], Evidence],
+    plan: LookPlan | None = None,
+    families: int | None = None,
 ) -> list[Row]:
+    """One row per series, in order: one-sided ones, exact counts, and noisy ones by the evidence that ``weigh``
+    finds."""
     rows: list[Row | None] = []
     noisy: list[NoisySeries] = []
     for entry in series:
-        gate = settings.gate_for(workload=workload, phase=entry.phase, metric=entry.metric)
-        if METRICS[entry.metric].direction is Direction.NEUTRAL:
-            gate = None
+        gate = gate_of(workload, entry, settings)
         if not entry.baseline.values:
-            rows.append(_plain_row(entry, gate, Verdict.INCONCLUSIVE, Reason.NEW, evidence_reason=Reason.NEW))
+            rows.append(plain_row(entry, gate, Verdict.INCONCLUSIVE, Reason.NEW, evidence_reason=Reason.NEW))
         elif not entry.candidate.values:
-            rows.append(_plain_row(entry, gate, Verdict.NOT_MEASURED, Reason.VANISHED, evidence_reason=Reason.VANISHED))
+            rows.append(plain_row(entry, gate, Verdict.NOT_MEASURED, Reason.VANISHED, evidence_reason=Reason.VANISHED))
         elif entry.kind is Kind.EXACT:
             rows.append(_exact_row(entry, gate))
         else:
@@ -117,7 +143,7 @@ def _rows(
             noisy.append(
                 NoisySeries(
                     series=entry,
-                    evidence=evidence_of(entry, noise_floor=noise_floors.get((entry.phase, entry.metric))),
+                    evidence=weigh(entry),
                     gate=gate,
                     budget_ratio=max(gate.budget_ratio if gate else 0.0, least),
                 )
@@ -153,7 +179,7 @@ def _exact_row(entry: SeriesSamples, gate: Gate | None) -> Row:
     )
 
 
-def _plain_row(
+def plain_row(
     entry: SeriesSamples,
     gate: Gate | None,
     verdict: Verdict,
@@ -176,7 +202,7 @@ def _plain_row(
     )
 
 
-def _never_measured(workload: str, settings: JudgeSettings, series: Sequence[SeriesSamples]) -> list[Row]:
+def never_measured(workload: str, series: Sequence[SeriesSamples], settings: JudgeSettings) -> list[Row]:
     """A NOT_MEASURED row for each gate the user wrote that covers this workload and meets no series at all."""
     rows: dict[SeriesKey, Row] = {}
     for gate in settings.gates:
@@ -184,7 +210,7 @@ def _never_measured(workload: str, settings: JudgeSettings, series: Sequence[Ser
         if not gate.required or met or not gate.covers(workload=workload, phase=gate.phase, metric=gate.metric):
             continue
         missing = SeriesSamples(phase=gate.phase, metric=gate.metric, baseline=SideSamples(), candidate=SideSamples())
-        rows[gate.phase, gate.metric] = _plain_row(missing, gate, Verdict.NOT_MEASURED, Reason.NOT_MEASURED)
+        rows[gate.phase, gate.metric] = plain_row(missing, gate, Verdict.NOT_MEASURED, Reason.NOT_MEASURED)
     return list(rows.values())
 
 

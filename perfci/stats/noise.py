@@ -1,0 +1,217 @@
+"""How much equal code differs from launch to launch: noise floors and calibration from A/A launches."""
+
+import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from perfci.model.metrics import METRICS, Kind, Statistic
+from perfci.model.run import Run
+from perfci.model.samples import sample_of
+from perfci.model.settings import JudgeSettings
+from perfci.model.verdict import Tally, Verdict
+from perfci.stats.collect import SeriesKey, usable
+from perfci.stats.judge import judge_workload
+from perfci.stats.plan import plan_launches
+
+FLOOR_LAUNCHES = 8
+"""Fewest launches of equal code that make a noise floor: fewer would not show a second level or a long tail."""
+FLOOR_CONFIDENCE = 0.8
+"""A floor is an upper confidence bound of the deviation, so that luck does not make small samples bold."""
+LOCATIONS = (Statistic.MEDIAN, Statistic.P10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """Noise of one series between launches of equal code, as standard deviations of log samples (0.01 is about 1 %).
+
+    ``deviation`` is seen within sessions, ``upper`` its upper confidence bound, the floor to judge with. ``session`` is
+    the deviation between sessions beyond that (None: fewer than three sessions, not known). ``statistic`` is what
+    makes a launch's steps one sample.
+    """
+
+    phase: str
+    metric: str
+    statistic: Statistic
+    deviation: float
+    upper: float
+    launches: int
+    session: float | None = None
+
+
+def noise_floor(
+    runs: Sequence[Run], *, statistics_of: Mapping[SeriesKey, Statistic] | None = None
+) -> dict[SeriesKey, NoiseFloor]:
+    """The floor of every series that at least FLOOR_LAUNCHES usable runs hold with positive values.
+
+    Runs may come from several revisions and sessions: only launches of the same revision, environment key and
+    schedule are compared with each other, so that changes of code do not count as noise. Exact counts that never
+    vary have no floor.
+    Zero variance gives a floor of 0, which judges nothing away.
+    """
+    chosen = statistics_of or {}
+    groups: dict[SeriesKey, dict[object, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in usable(runs):
+        group = (run.workload, run.revision.identity, run.environment.key, run.launch.schedule)
+        for series in run.series:
+            key = (series.phase, series.metric)
+            statistic = chosen.get(key) if METRICS[series.metric].kind is Kind.NOISY else None
+            groups[key][group].append(sample_of(series, statistic=statistic).value)
+    floors = {}
+    for (phase, metric), sessions in sorted(groups.items()):
+        statistic = chosen.get((phase, metric)) or METRICS[metric].statistic
+        floor = _floor(phase, metric, statistic, list(sessions.values()))
+        exact = METRICS[metric].kind is Kind.EXACT
+        if floor is not None and not (exact and floor.deviation == 0):
+            floors[phase, metric] = floor
+    return floors
+
+
+def floors_for_judging(floors: Mapping[SeriesKey, NoiseFloor]) -> dict[SeriesKey, float]:
+    """The numbers that ``judge_workload`` takes as ``noise_floors``."""
+    return {key: floor.upper for key, floor in floors.items()}
+
+
+def _floor(phase: str, metric: str, statistic: Statistic, sessions: list[list[float]]) -> NoiseFloor | None:
+    logs = [np.log(session) for session in sessions if min(session) > 0]
+    launches = sum(map(len, logs))
+    df = launches - len(logs)
+    if launches < FLOOR_LAUNCHES or df < FLOOR_LAUNCHES // 2:
+        return None
+    squares = sum(float(((log - log.mean()) ** 2).sum()) for log in logs)
+    deviation = math.sqrt(squares / df)
+    return NoiseFloor(
+        phase=phase,
+        metric=metric,
+        statistic=statistic,
+        deviation=deviation,
+        upper=deviation * math.sqrt(df / float(stats.chi2.ppf(1 - FLOOR_CONFIDENCE, df))),
+        launches=launches,
+        session=_between(logs, deviation),
+    )
+
+
+def _between(logs: Sequence[np.ndarray], deviation: float) -> float | None:
+    """Standard deviation between sessions beyond what the launches within explain (method of moments, not below 0)."""
+    if len(logs) < 3:
+        return None
+    means = np.array([log.mean() for log in logs])
+    explained = deviation**2 * float(np.mean([1 / len(log) for log in logs]))
+    return math.sqrt(max(0.0, float(means.var(ddof=1)) - explained))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticChoice:
+    """Which statistic of the steps differs less between launches of equal code, for one series of step times."""
+
+    phase: str
+    metric: str
+    deviations: tuple[tuple[Statistic, float], ...]
+
+    @property
+    def quietest(self) -> Statistic:
+        """The statistic with the least deviation; the first of LOCATIONS in a tie."""
+        return min(self.deviations, key=lambda entry: entry[1])[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What A/A launches of one revision say about judging this workload on this machine.
+
+    ``splits`` ways to call half of the launches the candidate were judged; ``alarms`` of them gave a REGRESSION
+    although the code is equal. The splits share launches, so the bound ``alarm_rate_high`` holds for these launches
+    only and is not a confidence bound for the next ones.
+    """
+
+    workload: str
+    launches: int
+    floors: tuple[NoiseFloor, ...]
+    choices: tuple[StatisticChoice, ...]
+    splits: int
+    alarms: int
+    verdicts: Tally
+    launches_needed: tuple[tuple[SeriesKey, int | None], ...] = ()
+
+    @property
+    def alarm_rate(self) -> float | None:
+        """Share of splits with a false alarm, None without splits."""
+        return self.alarms / self.splits if self.splits else None
+
+
+def calibrate(runs: Sequence[Run], settings: JudgeSettings, *, seed: int, most_splits: int = 256) -> Calibration:
+    """Judge one revision against itself.
+
+    Neighbouring launches form pairs; each way to call one of each pair the candidate is a split (all of them, or
+    ``most_splits`` drawn with ``seed``). Needs runs of one workload; with fewer than 4 usable runs there are no splits.
+    """
+    kept = usable(runs)
+    floors = noise_floor(kept)
+    verdicts = [_judge_split(kept, sides, settings) for sides in _splits(len(kept) // 2, seed, most_splits)]
+    workload = kept[0].workload if kept else ""
+    gated = max(1, sum(_gated(workload, key, settings) for key in floors))
+    levels = {key: floor.deviation for key, floor in floors.items()}
+    needed = plan_launches(levels, settings, workload=workload, families=gated)
+    return Calibration(
+        workload=workload,
+        launches=len(kept),
+        floors=tuple(floors.values()),
+        choices=_choices(kept),
+        splits=len(verdicts),
+        alarms=verdicts.count(Verdict.REGRESSION),
+        verdicts=Tally.of(verdicts),
+        launches_needed=tuple(sorted(needed.items())),
+    )
+
+
+def _gated(workload: str, key: SeriesKey, settings: JudgeSettings) -> bool:
+    gate = settings.gate_for(workload=workload, phase=key[0], metric=key[1])
+    return gate is not None and METRICS[key[1]].kind is Kind.NOISY
+
+
+def _splits(pairs: int, seed: int, most: int) -> Iterator[tuple[bool, ...]]:
+    if pairs < 2:
+        return
+    if 2**pairs <= most:
+        yield from itertools.product((False, True), repeat=pairs)
+        return
+    draw = random.Random(seed)  # noqa: S311  (a reproducible choice, not a secret)
+    for _ in range(most):
+        yield tuple(draw.random() < 0.5 for _ in range(pairs))
+
+
+def _judge_split(runs: Sequence[Run], swapped: Sequence[bool], settings: JudgeSettings) -> Verdict:
+    sides: tuple[list[Run], list[Run]] = ([], [])
+    for pair, swap in enumerate(swapped):
+        for place in (0, 1):
+            run = runs[2 * pair + place]
+            launch = replace(run.launch, schedule="calibration", pair=pair)
+            sides[place ^ swap].append(replace(run, launch=launch))
+    return judge_workload(*sides, settings).tally.worst
+
+
+def _choices(runs: Sequence[Run]) -> tuple[StatisticChoice, ...]:
+    floors = {statistic: noise_floor(runs, statistics_of=_for_all(runs, statistic)) for statistic in LOCATIONS}
+    keys = set.intersection(*(set(found) for found in floors.values()))
+    return tuple(
+        StatisticChoice(
+            phase=phase,
+            metric=metric,
+            deviations=tuple((statistic, floors[statistic][phase, metric].deviation) for statistic in LOCATIONS),
+        )
+        for phase, metric in sorted(keys)
+        if METRICS[metric].statistic is Statistic.MEDIAN
+    )
+
+
+def _for_all(runs: Sequence[Run], statistic: Statistic) -> dict[SeriesKey, Statistic]:
+    return {
+        (series.phase, series.metric): statistic
+        for run in runs
+        for series in run.series
+        if METRICS[series.metric].statistic is Statistic.MEDIAN
+    }
