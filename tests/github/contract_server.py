@@ -53,6 +53,8 @@ def _completed(node):
     if "gists_url" in node:
         node.setdefault("type", "User")
         node.setdefault("site_admin", False)
+    if "two_factor_authentication" in node:
+        node.setdefault("user_view_type", "private")
     return node
 
 
@@ -160,6 +162,8 @@ class ContractServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            wbufsize = -1
 
             def handle_any(self):
                 outer.handle(self)
@@ -179,7 +183,8 @@ class ContractServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
-        assert self.state.violations == []
+        if self.state.violations:
+            raise AssertionError("the contract was broken:\n" + "\n".join(self.state.violations))
 
     def handle(self, handler):
         length = int(handler.headers.get("Content-Length") or 0)
@@ -301,7 +306,7 @@ class ContractServer:
                     raise RefusedError(404, "Not Found")
                 answer = example("repository-collaborator-permission-response-if-user-has-admin-permissions")
                 answer["permission"] = state.permissions[login]
-                answer["role_name"] = state.permissions[login]
+                answer["role_name"] = answer["user"]["role_name"] = state.permissions[login]
                 answer["user"]["login"] = login
                 return 200, {}, answer
             case ("GET", "issues", number):
