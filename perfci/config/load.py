@@ -203,7 +203,7 @@ def _workload(
 
     spec = WorkloadSpec(
         name=section.name if chosen in (None, section.default_preset) else f"{section.name}@{chosen}",
-        command=tuple(section.command),
+        command=tuple(size.command or section.command),
         directory=section.directory or folder,
         environment=tuple(sorted({**section.env, **size.env}.items())),
         phases=tuple(section.phases),

@@ -65,6 +65,7 @@ class StepsSection(_Section):
 class PresetSection(StepsSection):
     """A named size of a workload."""
 
+    command: Command | None = Field(None, description="another command for this size")
     env: dict[str, Stringy] = Field(default_factory=dict, description="environment variables of the process")
     losses: list[float] | None = Field(None, description="golden losses: the launch must reproduce them")
     loss_tolerance: float = Field(0.05, gt=0, lt=1, description="allowed relative distance from the golden losses")
