@@ -21,6 +21,7 @@ CONTAINER_IMAGE_VARIABLE = "PERFCI_CONTAINER_IMAGE"
 
 _SOFTWARE_FIELDS = ("torch", "cuda", "cudnn", "python", "collector", "collector_version", "perfci")
 _UUID_CLASS_DIGITS = 8
+_MIG_MARK = " (MIG)"
 _CPU = Path("sys/devices/system/cpu")
 
 
@@ -110,7 +111,7 @@ def environment_fields(
     if gpus:
         fields |= {
             # A slice is not the GPU it is cut from: never compare the two.
-            "gpu_model": _joined([f"{gpu.model} (MIG)" if gpu.mig else gpu.model for gpu in gpus]),
+            "gpu_model": _joined([gpu.model + _MIG_MARK if gpu.mig else gpu.model for gpu in gpus]),
             "gpu_count": str(len(gpus)),
             "gpu_uuid_class": uuid_class([gpu.uuid for gpu in gpus]),
             "gpu_memory_mib": _joined([None if g.memory_bytes is None else g.memory_bytes >> 20 for g in gpus]),
@@ -124,11 +125,16 @@ def environment_fields(
 
 
 def merge_software(fields: Mapping[str, str], software: Mapping[str, object]) -> dict[str, str]:
-    """Add what the measured process told about its software (torch, cuda, cudnn, python, …; the sidecar).
+    """Add what the measured process told about its software (torch, cuda, cudnn, python, …; the sidecar's versions).
 
-    Only software fields are taken: a workload cannot claim another GPU. None and empty text count as not known.
+    None and empty text count as not known. Of hardware only ``gpu_model`` is taken, and only where NVML told none or
+    told of a MIG slice, which torch names more closely ("NVIDIA H200 MIG 1g.18gb"): a workload cannot claim another
+    GPU than it had.
     """
     told = {name: str(software[name]) for name in _SOFTWARE_FIELDS if software.get(name) not in (None, "")}
+    model = software.get("gpu_model")
+    if model and fields.get("gpu_model", _MIG_MARK).endswith(_MIG_MARK):
+        told["gpu_model"] = str(model)
     return {**fields, **told}
 
 

@@ -53,7 +53,6 @@ class GpuReading:
     power_mw: int | None = None
     memory_used_bytes: int | None = None
     utilization_percent: int | None = None
-    energy_mj: int | None = None
     processes: tuple[int, ...] | None = None
 
 
@@ -159,7 +158,6 @@ class PynvmlAdapter:
             power_mw=self._ask(n.nvmlDeviceGetPowerUsage, handle),
             memory_used_bytes=None if memory is None else int(memory.used),
             utilization_percent=None if utilization is None else int(utilization.gpu),
-            energy_mj=self._ask(n.nvmlDeviceGetTotalEnergyConsumption, handle),
             processes=None if processes is None else tuple(sorted({int(p.pid) for p in processes})),
         )
 

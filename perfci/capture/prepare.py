@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfci.capture.supervise import supervise
 from perfci.capture.worktree import Worktree
 from perfci.errors import MeasurementError
 from perfci.model.run import Note
@@ -29,7 +30,6 @@ DEFAULT_TIMEOUT_S = 1800.0
 KEPT_RESULTS = 8
 """Prepared trees kept, newest use first: two sides of a few branches under work, and a bound on disk use."""
 
-_GRACE_S = 5.0
 _LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 20_000
 _INSTALLED = (".dist-info", ".egg-info", ".pth", ".egg-link")
@@ -121,47 +121,27 @@ def _run(
 ) -> None:
     name = f"`prepare:` of {worktree.revision.label}"
     shown = " ".join(command)
-    with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(  # noqa: S603  (the user's own command, no shell)
-                command,
-                cwd=worktree.path / directory,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise MeasurementError(
-                f"{name} cannot start: {error.strerror}: {error.filename}",
-                wanted="a program on PATH, or a path relative to the checkout",
-                todo=f"correct `prepare: {shown}` in perfci.yaml",
-            ) from error
-        try:
-            code = process.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise MeasurementError(
-                f"{name} did not end within {timeout_s:g} s: {shown}{_tail(log)}", todo=f"read {log}"
-            ) from error
-        finally:
-            _end_group(process)
-    if code != 0:
+    try:
+        outcome = supervise(
+            command,
+            environment=environment,
+            directory=worktree.path / directory,
+            log_path=log,
+            timeout_s=timeout_s,
+            marker=f"prepare-{secrets.token_hex(8)}",
+        )
+    except OSError as error:
+        raise MeasurementError(
+            f"{name} cannot start: {error.strerror}: {error.filename}",
+            wanted="a program on PATH, or a path relative to the checkout",
+            todo=f"correct `prepare: {shown}` in perfci.yaml",
+        ) from error
+    if outcome.exit_code is None:
+        raise MeasurementError(f"{name} did not end within {timeout_s:g} s: {shown}{_tail(log)}", todo=f"read {log}")
+    if outcome.exit_code != 0:
+        code = outcome.exit_code
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
         raise MeasurementError(f"{name} failed with {how}: {shown}{_tail(log)}", todo=f"read {log}")
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End all that the command started: left-over children would run beside the measurement."""
-    for number, patience_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return
-        try:
-            process.wait(timeout=patience_s)
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def _tail(log: Path) -> str:

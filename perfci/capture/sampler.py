@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -40,7 +39,6 @@ SPOILING_REASONS = (
 run at their power limit all day, and it does no harm unless the clocks fall, which is judged by itself."""
 
 _SETTLE_S = 1.5
-_MICRO_PER_MILLI = 1000
 _HOST_PID_NAMESPACE = "pid:[4026531836]"  # fixed in Linux: PROC_PID_INIT_INO
 
 
@@ -97,34 +95,6 @@ def measured_fields(recording: Recording) -> dict[str, str]:
     if temperatures:
         fields["temperature_c"] = str(max(temperatures))
     return fields
-
-
-def energy_uj(recording: Recording, *, start_ns: int, end_ns: int) -> int | None:
-    """Energy of all sampled GPUs in the window, in microjoules, interpolated between the readings of the counter.
-
-    None when a GPU has no counter, when its samples do not cover the window, or when the window is empty.
-    """
-    if end_ns <= start_ns or not recording.samples:
-        return None
-    total = 0.0
-    for uuid in {sample.uuid for sample in recording.samples}:
-        points = [
-            (s.at_ns, s.reading.energy_mj)
-            for s in recording.before + recording.samples
-            if s.uuid == uuid and s.reading.energy_mj is not None
-        ]
-        at_start, at_end = _interpolate(points, start_ns), _interpolate(points, end_ns)
-        if at_start is None or at_end is None or at_end < at_start:  # the counter restarts with the driver
-            return None
-        total += at_end - at_start
-    return round(total * _MICRO_PER_MILLI)
-
-
-def _interpolate(points: Sequence[tuple[int, int]], at_ns: int) -> float | None:
-    for (left_ns, left), (right_ns, right) in pairwise(points):
-        if left_ns <= at_ns <= right_ns and right_ns > left_ns:
-            return left + (right - left) * (at_ns - left_ns) / (right_ns - left_ns)
-    return None
 
 
 def _busy(samples: Sequence[Sample]) -> list[Sample]:

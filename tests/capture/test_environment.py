@@ -219,6 +219,10 @@ def test_software_comes_from_the_measured_process_and_hardware_does_not():
         {"torch": "2.13", "cudnn": 91002, "cuda": None, "python": "", "gpu_model": "NVIDIA B300", "loss": [1.0]},
     )
     assert merged == {"gpu_model": "NVIDIA H200", "torch": "2.13", "cudnn": "91002"}
+    slice_of_it = {"gpu_model": "NVIDIA H200 MIG 1g.18gb"}
+    assert merge_software({"gpu_model": "NVIDIA H200 (MIG)"}, slice_of_it) == slice_of_it
+    assert merge_software({}, slice_of_it) == slice_of_it
+    assert merge_software({"kernel": "6"}, {"gpu_model": None}) == {"kernel": "6"}
 
 
 @given(st.sets(st.integers(0, 300)))
@@ -323,7 +327,6 @@ def test_the_adapter_asks_functions_that_exist_and_takes_units_over():
             nvmlDeviceGetCurrentClocksThrottleReasons=0x244,
             nvmlDeviceGetComputeRunningProcesses=[Struct(pid=9), Struct(pid=3), Struct(pid=9)],
             nvmlDeviceGetUtilizationRates=Struct(gpu=98, memory=1),
-            nvmlDeviceGetTotalEnergyConsumption=123,
         )
     )
     assert adapter.driver() == "580.95"
@@ -334,7 +337,7 @@ def test_the_adapter_asks_functions_that_exist_and_takes_units_over():
         ),
     )  # fmt: skip
     seen = adapter.read("GPU-1")
-    assert (seen.processes, seen.utilization_percent, seen.energy_mj, seen.memory_used_bytes) == ((3, 9), 98, 123, 5)
+    assert (seen.processes, seen.utilization_percent, seen.memory_used_bytes) == ((3, 9), 98, 5)
     assert seen.clock_reasons == 0x44
     assert (seen.sm_clock_mhz, seen.power_mw) == (None, None)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfci.capture.nvml import ClockReason, GpuReading
-from perfci.capture.sampler import Recording, Sample, energy_uj, judge, measured_fields, own_processes, sampling
+from perfci.capture.sampler import Recording, Sample, judge, measured_fields, own_processes, sampling
 
 GPU = "GPU-11111111-2222"
 ME, CHILD, STRANGER = 100, 101, 666
@@ -134,7 +134,6 @@ def test_unknown_is_said_not_taken_for_good():
             clock_reasons=st.none() | st.integers(0, 0x1FF).map(ClockReason),
             temperature_c=st.none() | st.integers(0, 120),
             utilization_percent=st.none() | st.integers(0, 100),
-            energy_mj=st.none() | st.integers(0, 10**9),
             processes=st.none() | st.lists(st.integers(1, 5), max_size=3).map(tuple),
         ),
         max_size=12,
@@ -150,7 +149,6 @@ def test_no_sequence_breaks_the_judgement(readings, host_pids):
         if note.code == "foreign-process" and host_pids:
             assert any(set(r.processes or ()) - {1, 2, ME} for r in readings)
     measured_fields(seen)
-    energy_uj(seen, start_ns=1, end_ns=10**9)
 
 
 def test_environment_fields_of_the_run():
@@ -160,18 +158,6 @@ def test_environment_fields_of_the_run():
         "temperature_c": "70",
     }
     assert measured_fields(Recording()) == {}
-
-
-def test_energy_in_a_window_between_samples():
-    # 500 W: 125 J each quarter of a second
-    seen = recording(*[reading(energy_mj=1_000 + 125_000 * i) for i in range(1, 9)], before=reading(energy_mj=1_000))
-    quarter = 250_000_000
-    assert energy_uj(seen, start_ns=quarter, end_ns=5 * quarter) == 500_000_000
-    assert energy_uj(seen, start_ns=quarter + quarter // 2, end_ns=quarter * 2) == 62_500_000
-    assert energy_uj(seen, start_ns=quarter, end_ns=quarter) is None
-    assert energy_uj(seen, start_ns=quarter, end_ns=99 * quarter) is None  # not covered
-    assert energy_uj(recording(reading()), start_ns=1, end_ns=2) is None  # no counter
-    assert energy_uj(Recording(), start_ns=1, end_ns=2) is None
 
 
 class ScriptedGpu:
