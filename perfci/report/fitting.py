@@ -32,6 +32,10 @@ class Block:
     tail: tuple[str, ...] = ()
     noun: str = "line"
 
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise ValueError("a block needs a line")
+
 
 _NOTE_RESERVE = 80
 """Characters and bytes kept for the sentence about missing lines of one block."""

@@ -1,5 +1,7 @@
 """The verdict in one sentence: what, where, by how much, how sure, why."""
 
+from collections.abc import Sequence
+
 from perfci.model.comparison import Comparison, Reason, Row, WorkloadComparison
 from perfci.model.environment import ENVIRONMENT_FIELDS, KeyDifference
 from perfci.model.finding import Confidence, Finding
@@ -43,6 +45,8 @@ def comparison_headline(comparison: Comparison) -> str:
     status = comparison_status(comparison)
     if not comparison.workloads:
         return "Not measured: no workload was compared."
+    if status is Status.PASS:
+        return _passed_sentence(comparison.workloads)
     worst = [workload for workload in comparison.workloads if workload_status(workload) is status]
     chosen = max(worst, key=_badness)
     where = f"{clean(chosen.workload, limit=NAME)}: " if len(comparison.workloads) > 1 else ""
@@ -51,6 +55,8 @@ def comparison_headline(comparison: Comparison) -> str:
 
 def workload_headline(workload: WorkloadComparison) -> str:
     """One sentence for one workload."""
+    if workload_status(workload) is Status.PASS:
+        return _passed_sentence((workload,))
     return _sentence(workload, workload_status(workload), workload.tally, "")
 
 
@@ -69,14 +75,11 @@ def _sentence(workload: WorkloadComparison, status: Status, tally: Tally, where:
         Status.REGRESSION: _changed,
         Status.IMPROVEMENT: _changed,
         Status.ACCEPTED: _changed,
-        Status.PASS: _passed,
         Status.INCONCLUSIVE: _undecided,
         Status.NOT_COMPARABLE: _not_comparable,
         Status.NOT_MEASURED: _not_measured,
     }[status](workload, status)
-    lead = "No regression" if status is Status.PASS else status.word.capitalize()
-    if status is Status.ACCEPTED:
-        lead = "Accepted regression"
+    lead = "Accepted regression" if status is Status.ACCEPTED else status.word.capitalize()
     return f"{lead}: {where}{'; '.join([*parts, *_others(status, tally)])}."
 
 
@@ -137,23 +140,30 @@ def _cause(workload: WorkloadComparison) -> Finding | None:
     return min(new, key=lambda finding: order.index(finding.confidence), default=None)
 
 
-def _passed(workload: WorkloadComparison, _status: Status) -> list[str]:
-    gated = [row for row in workload.rows if row.gated]
-    noisy = [row for row in gated if row.effect is not None and interval_text(row.effect)]
-    parts = [f"{plural(len(gated), 'check')} passed in {clean(workload.workload, limit=NAME)}"]
+def _passed_sentence(workloads: Sequence[WorkloadComparison]) -> str:
+    """How much was checked, the largest change seen, and what could have been seen: a green with its limits."""
+    named = [(workload, row) for workload in workloads for row in workload.rows if row.gated]
+
+    def where(workload: WorkloadComparison) -> str:
+        return f"{clean(workload.workload, limit=NAME)}: " if len(workloads) > 1 else ""
+
+    subject = clean(workloads[0].workload, limit=NAME) if len(workloads) == 1 else plural(len(workloads), "workload")
+    parts = [f"{plural(len(named), 'check')} passed in {subject}"]
+    noisy = [(workload, row) for workload, row in named if row.effect is not None and interval_text(row.effect)]
     if noisy:
-        parts.append("largest change " + row_phrase(max(noisy, key=lambda row: abs(worsening(row)))))
-    seen = [row for row in noisy if row.mde_ratio is not None]
+        workload, row = max(noisy, key=lambda pair: abs(worsening(pair[1])))
+        parts.append(f"largest change {where(workload)}{row_phrase(row)}")
+    seen = [(workload, row) for workload, row in noisy if row.mde_ratio is not None]
     if seen:
-        step = next((row for row in by_importance(seen) if row.phase == STEP), None)
-        row = step or max(seen, key=lambda candidate: candidate.mde_ratio or 0.0)
+        steps = [pair for pair in seen if pair[1].phase == STEP and METRICS[pair[1].metric].unit is Unit.NS]
+        workload, row = max(steps or seen, key=lambda pair: pair[1].mde_ratio or 0.0)
         parts.append(
-            f"a change of {ratio_text(row.mde_ratio)} in {clean(row.phase, limit=NAME)} {metric_title(row.metric)} "
-            "would have been seen"
+            f"a change of {ratio_text(row.mde_ratio)} in {where(workload)}{clean(row.phase, limit=NAME)} "
+            f"{metric_title(row.metric)} would have been seen"
         )
-    elif not noisy:
+    if not noisy:
         parts.append("all of them exact counts")
-    return parts
+    return f"No regression: {'; '.join(parts)}."
 
 
 def _undecided(workload: WorkloadComparison, status: Status) -> list[str]:

@@ -1,0 +1,157 @@
+"""One definition of the verdict: headline, counts and rows of every format agree, and nothing unknown is green."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+import situations
+
+from perfci.model.comparison import Reason
+from perfci.model.verdict import Verdict
+from perfci.report import html_page, json_document, junit, markdown, text
+from perfci.report.view import view_of
+from perfci.report.wording import Status
+
+ALL = pytest.mark.parametrize("name", situations.SITUATIONS)
+LEADS = {
+    Status.PASS: "No regression",
+    Status.IMPROVEMENT: "Improvement",
+    Status.ACCEPTED: "Accepted regression",
+    Status.INCONCLUSIVE: "Inconclusive",
+    Status.NOT_COMPARABLE: "Not comparable",
+    Status.NOT_MEASURED: "Not measured",
+    Status.REGRESSION: "Regression",
+}
+
+
+@ALL
+def test_counts_are_the_tally_and_the_headline_leads_with_the_verdict(name):
+    comparison = situations.SITUATIONS[name]()
+    view = view_of(comparison, situations.CONTEXT)
+    merged = Counter()
+    for status, count in view.counts:
+        merged[Verdict.PASS if status is Status.ACCEPTED else Verdict(status.value)] += count
+    assert merged == Counter(dict(comparison.tally.counts))
+    assert view.headline_lead == LEADS[view.status]
+    assert view.status is Status.ACCEPTED or view.status.value == comparison.verdict.value
+    assert view.headline.endswith(".")
+    assert "\n" not in view.headline
+
+
+@ALL
+def test_every_format_shows_each_bad_check(name):
+    """Row 12 and 16: what the counts say is in the tables, inconclusive included. Only PASS may be folded."""
+    comparison = situations.SITUATIONS[name]()
+    view = view_of(comparison, situations.CONTEXT)
+    shown = Counter(row.status for workload in view.workloads for row in workload.checks)
+    plain = text.render(comparison, replace(situations.CONTEXT, width=160))
+    mark = markdown.render(comparison, situations.CONTEXT)
+    html = html_page.render(comparison, situations.CONTEXT)
+    for status, count in shown.items():
+        if status is Status.PASS:
+            continue
+        assert len(re.findall(rf"^\| \S+ {status.word}[ |(]", mark, flags=re.M)) == count
+        assert html.count(f'<tr class="{status.value}">') == count
+        rows = [line for line in plain.splitlines() if re.search(rf"   {status.word}( \(.*)?(   |$)", line)]
+        assert len(rows) == count
+
+
+@ALL
+def test_json_agrees(name):
+    comparison = situations.SITUATIONS[name]()
+    document = json.loads(json_document.render(comparison, situations.CONTEXT))
+    counted = Counter(r["verdict"] for w in document["workloads"] for r in w["rows"] if r["gated"])
+    counted.update(w["verdict_override"] for w in document["workloads"] if w["verdict_override"])
+    assert document["verdict"] == comparison.verdict.value
+    assert {k: v for k, v in document["tally"].items() if v} == dict(counted)
+
+
+@ALL
+def test_junit_agrees_and_nothing_unknown_is_green(name):
+    comparison = situations.SITUATIONS[name]()
+    root = ET.fromstring(junit.render(comparison, situations.CONTEXT))
+    cases = list(root.iter("testcase"))
+    counted = Counter(next((c.tag for c in case if c.tag != "system-out"), "passed") for case in cases)
+    tally = comparison.tally
+    unknown = (Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.NOT_MEASURED)
+    assert counted["failure"] == tally.count(Verdict.REGRESSION)
+    assert counted["error"] == max(sum(map(tally.count, unknown)), not comparison.workloads)
+    assert counted["passed"] + counted["skipped"] == tally.count(Verdict.PASS) + tally.count(Verdict.IMPROVEMENT)
+    green = not counted["failure"] and not counted["error"]
+    assert green == (comparison.verdict in (Verdict.PASS, Verdict.IMPROVEMENT))
+    assert int(root.get("tests")) == len(cases)
+    assert int(root.get("errors")) == counted["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "regression",
+            ["step unprofiled wall time +12.3%", "99% interval +11.7 … +12.9%", "in forward (+4.80 ms", "cause"],
+        ),
+        ("improvement", ["−8.0%", "4 of 6 checks improved"]),
+        ("mixed", ["gpt: step", "also 4 improved, 3 inconclusive"]),
+        ("inconclusive", ["detectable change 31%", "about 140 launches per side"]),
+        ("not-comparable", ["driver differs (570.124.06 on the baseline, 575.51.03 on the candidate)", "1 more"]),
+        ("nothing-measured", ["gpt has no usable launch on either side", "before the capture range"]),
+        ("workload-vanished", ["H2D count: measured on the baseline, missing on the candidate"]),
+        ("first-run", ["no baseline to compare with"]),
+        ("pass", ["8 checks passed in gpt", "a change of 0.9% in step unprofiled wall time would have been seen"]),
+        ("400-phases", ["block_399 wall time +21.0%", "2 of 800 checks regressed"]),
+    ],
+)
+def test_headline_names_what_matters(name, words):
+    headline = view_of(situations.SITUATIONS[name](), situations.CONTEXT).headline
+    for word in words:
+        assert word in headline
+
+
+def test_one_sided_metrics_are_listed_everywhere():
+    """Row 2: vanished and new metrics are named, without a gate too."""
+    for module in (text, markdown, html_page):
+        report = module.render(situations.passing(), situations.CONTEXT)
+        assert "vanished" in report
+        assert "d2h_count" in report
+        assert "memset_count" in report
+
+
+def test_baseline_zero_is_not_computable():
+    """Row 3: no infinity, no percent, the absolute change instead."""
+    row = situations.exact("forward", "sync_count", 0, 3, verdict=Verdict.REGRESSION)
+    comparison = situations.comparison(situations.workload((row,)))
+    view = view_of(comparison, situations.CONTEXT)
+    assert view.workloads[0].checks[0].change == "+3 (ratio not computable)"
+    assert "went from 0 to 3" in view.headline
+    document = json.loads(json_document.render(comparison, situations.CONTEXT))
+    assert document["workloads"][0]["rows"][0]["effect"] is None
+    assert document["workloads"][0]["rows"][0]["effect_note"] == "not computable"
+
+
+def test_accepted_reason_alone_turns_nothing_green():
+    row = replace(situations.regression_rows()[0], reason=Reason.ACCEPTED)
+    assert row.verdict is Verdict.REGRESSION
+    view = view_of(situations.comparison(situations.workload((row,))), situations.CONTEXT)
+    assert view.status is Status.REGRESSION
+
+
+def test_workload_without_any_gate_is_not_measured():
+    rows = (situations.noisy("step", "wall_ns", 1e6, 1e6, verdict=None),)
+    view = view_of(situations.comparison(situations.workload(rows)), situations.CONTEXT)
+    assert view.status is Status.NOT_MEASURED
+    assert "no gated metric of gpt was measured" in view.headline
+
+
+def test_higher_is_better_is_worse_when_it_falls():
+    rows = (
+        situations.noisy("run", "throughput_per_s", 3000, 3010, verdict=Verdict.PASS),
+        situations.noisy("run", "throughput_per_s", 3000, 2400, verdict=Verdict.REGRESSION),
+    )
+    for row in rows:
+        comparison = situations.comparison(situations.workload((row,)))
+        assert comparison.verdict is row.verdict
+    view = view_of(situations.comparison(situations.workload(rows[1:])), situations.CONTEXT)
+    assert "throughput −20.0%" in view.headline
