@@ -66,7 +66,7 @@ def timeline_json(baseline: Timeline, candidate: Timeline | None = None) -> byte
     document = {
         "traceEvents": metadata + timed,
         "displayTimeUnit": "ns",
-        "otherData": {f"{side.title}": side.summary() for side in sides},
+        "otherData": {side.title: side.summary() for side in sides},
     }
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
 
@@ -267,7 +267,7 @@ class _Side:
         for row in np.flatnonzero(mine):
             thread = int(calls.thread[row])
             name = clean(self.timeline.names[calls.name[row]], limit=NAME_LIMIT)
-            slot = {"start_ns": int(calls.start_ns[row]), "end_ns": int(calls.end_ns[row])}
+            start_ns, end_ns = int(calls.start_ns[row]), int(calls.end_ns[row])
             args = {"phase": self._phase(int(calls.phase[row]))}
             wait = _WAITS.get(SyncKind(int(calls.sync[row])))
             if wait is not None:
@@ -279,7 +279,8 @@ class _Side:
                     name=f"{wait}: {name}",
                     category="sync",
                     args=args,
-                    **slot,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
                 )
             yield _Slice(
                 track=f"CUDA calls of {clean(self.timeline.threads[thread])}",
@@ -289,7 +290,8 @@ class _Side:
                 category="api",
                 args=args,
                 call=int(row),
-                **slot,
+                start_ns=start_ns,
+                end_ns=end_ns,
             )
 
     def _operation_slices(self, rank: int) -> Iterator[_Slice]:

@@ -1,0 +1,206 @@
+"""The answer of ``perfci diagnose FILE [FILE2]`` as text and as JSON: what the rules found, which kernels changed."""
+
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perfci.model.comparison import KernelChange
+from perfci.model.finding import Confidence, Finding
+from perfci.model.metrics import Unit
+from perfci.model.run import Note
+from perfci.report.names import PROSE_LIMIT, clean
+from perfci.report.quantities import delta_text, pair_texts, ratio_text, value_text
+from perfci.report.wording import KERNEL_CHANGE_TEXTS, plural
+
+SCHEMA_VERSION = 1
+MAX_KERNELS = 20
+"""Rows of the kernel table in text; JSON holds all."""
+
+Json = dict[str, Any]
+
+_UNITS = {unit.value: unit for unit in Unit}
+_STYLES = {Confidence.HIGH: "bold red", Confidence.MEDIUM: "yellow", Confidence.LOW: "dim"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosedTrace:
+    """One trace that was diagnosed: how the user calls it, and what must be known to read the findings."""
+
+    name: str
+    step_count: int
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What ``perfci diagnose`` says. With one trace there is no baseline, no kernel change and nothing gone.
+
+    ``findings`` are the candidate's (the only trace's), in the order to show; ``gone`` those of the baseline only;
+    ``kernel_changes`` per step, largest share first.
+    """
+
+    candidate: DiagnosedTrace
+    baseline: DiagnosedTrace | None = None
+    findings: tuple[Finding, ...] = ()
+    gone: tuple[Finding, ...] = ()
+    kernel_changes: tuple[KernelChange, ...] = ()
+
+
+def render_json(diagnosis: Diagnosis) -> str:
+    """One JSON object and a newline; times in ns, names as measured. No NaN, no Infinity."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "baseline": None if diagnosis.baseline is None else _trace(diagnosis.baseline),
+        "candidate": _trace(diagnosis.candidate),
+        "findings": [_finding_json(finding) for finding in diagnosis.findings],
+        "gone": [_finding_json(finding) for finding in diagnosis.gone],
+        "kernel_change_ns": _phase_sums(diagnosis.kernel_changes),
+        "kernel_changes": [_kernel_json(change) for change in diagnosis.kernel_changes],
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def render_text(diagnosis: Diagnosis, *, width: int = 100, color: bool = False) -> str:
+    """Text of ``width`` columns; escape sequences only with ``color``. All foreign names are made harmless."""
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        no_color=not color,
+        legacy_windows=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        _environ={},
+    )
+    console.print(Group(*_report(diagnosis)))
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+def _report(diagnosis: Diagnosis) -> Iterable[RenderableType]:
+    traces = [trace for trace in (diagnosis.baseline, diagnosis.candidate) if trace is not None]
+    yield Text(" → ".join(f"{clean(t.name)} ({plural(t.step_count, 'step')})" for t in traces), style="bold")
+    for trace in traces:
+        yield from (Text(f"note: {clean(n.text, limit=PROSE_LIMIT)}", style="yellow") for n in trace.notes)
+    yield Text()
+    if diagnosis.findings:
+        yield Text(plural(len(diagnosis.findings), "known pattern"), style="bold")
+        yield from (_finding(finding, paired=diagnosis.baseline is not None) for finding in diagnosis.findings)
+    else:
+        yield Text("no known pattern found; this does not mean that the step is as fast as it can be")
+    if diagnosis.gone:
+        yield Text()
+        yield Text("gone since the baseline", style="bold")
+        yield from (Text(f"  • {clean(finding.title, limit=PROSE_LIMIT)}") for finding in diagnosis.gone)
+    if diagnosis.baseline is not None:
+        yield from _kernels(diagnosis.kernel_changes)
+
+
+def _finding(finding: Finding, *, paired: bool) -> RenderableType:
+    state = "new" if finding.new else "worse" if finding.worsened else "on both sides"
+    head = Text.assemble("• ", (clean(finding.title, limit=PROSE_LIMIT), _STYLES[finding.confidence]))
+    facts = [clean(finding.phase), *([state] if paired else []), f"{finding.confidence.value} confidence"]
+    head.append(f"  [{', '.join(facts)}]", style="dim")
+    lines = [head]
+    if finding.location is not None:
+        lines.append(Text(f"at {clean(finding.location.path, limit=PROSE_LIMIT)}:{finding.location.line}"))
+    lines += [Text(f"{clean(q.name)}: {_quantity(q.value, q.unit)}") for q in finding.evidence]
+    lines.append(Text(f"→ {clean(finding.advice, limit=2000)}"))
+    if finding.docs:
+        lines.append(Text(f"see {clean(finding.docs, limit=PROSE_LIMIT)}", style="dim"))
+    return Group(lines[0], Padding(Group(*lines[1:]), (0, 0, 0, 4)))
+
+
+def _quantity(value: float, unit: str) -> str:
+    if unit == Unit.RATIO:
+        return ratio_text(value)
+    if unit in _UNITS:
+        return value_text(value, _UNITS[unit])
+    return f"{value_text(value, Unit.COUNT)} {clean(unit)}"
+
+
+def _kernels(changes: Sequence[KernelChange]) -> Iterable[RenderableType]:
+    yield Text()
+    if not changes:
+        yield Text("no kernel changed in launches or time")
+        return
+    sums = ", ".join(f"{clean(phase)} {delta_text(0, ns, Unit.NS)}" for phase, ns in _phase_sums(changes).items())
+    yield Text("kernels that changed, per step", style="bold")
+    yield Text(f"kernel time: {sums}", style="dim")
+    total_ns = math.fsum(abs(change.delta_ns) for change in changes)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column("phase", overflow="fold")
+    table.add_column("kernel", overflow="fold")
+    table.add_column("change")
+    table.add_column("launches", justify="right")
+    table.add_column("time", justify="right")
+    table.add_column("share", justify="right")
+    for change in changes[:MAX_KERNELS]:
+        share = abs(change.delta_ns) / total_ns if total_ns else 0.0
+        table.add_row(*(Text(cell) for cell in _kernel_row(change)), Text(f"{100 * share:.0f}%"))
+    yield table
+    rest = changes[MAX_KERNELS:]
+    if rest:
+        delta = delta_text(0, math.fsum(change.delta_ns for change in rest), Unit.NS)
+        yield Text(f"  and {plural(len(rest), 'further row')}: {delta} together; -f json lists them", style="dim")
+
+
+def _kernel_row(change: KernelChange) -> tuple[str, str, str, str, str]:
+    before, after = pair_texts(change.baseline_count, change.candidate_count, Unit.COUNT)
+    launches = before if before == after else f"{before} → {after}"
+    delta = delta_text(change.baseline_ns, change.candidate_ns, Unit.NS)
+    return clean(change.phase), clean(change.name), KERNEL_CHANGE_TEXTS[change.kind], launches, delta
+
+
+def _phase_sums(changes: Sequence[KernelChange]) -> dict[str, float]:
+    deltas: dict[str, list[float]] = defaultdict(list)
+    for change in changes:
+        deltas[change.phase].append(change.delta_ns)
+    return {phase: math.fsum(values) for phase, values in sorted(deltas.items())}
+
+
+def _trace(trace: DiagnosedTrace) -> Json:
+    notes = [{"code": note.code, "text": note.text, "spoils": note.spoils} for note in trace.notes]
+    return {"name": trace.name, "steps": trace.step_count, "notes": notes}
+
+
+def _finding_json(finding: Finding) -> Json:
+    place = finding.location
+    return {
+        "rule": finding.rule,
+        "phase": finding.phase,
+        "subject": finding.subject,
+        "title": finding.title,
+        "evidence": [{"name": q.name, "value": q.value, "unit": str(q.unit)} for q in finding.evidence],
+        "confidence": finding.confidence.value,
+        "advice": finding.advice,
+        "new": finding.new,
+        "worsened": finding.worsened,
+        "location": None if place is None else {"path": place.path, "line": place.line},
+        "docs": finding.docs,
+    }
+
+
+def _kernel_json(change: KernelChange) -> Json:
+    return {
+        "phase": change.phase,
+        "name": change.name,
+        "kind": change.kind.value,
+        "baseline_count": change.baseline_count,
+        "candidate_count": change.candidate_count,
+        "baseline_ns": change.baseline_ns,
+        "candidate_ns": change.candidate_ns,
+        "delta_ns": change.delta_ns,
+    }
