@@ -18,8 +18,8 @@ from perfci.capture.nvml import GpuFacts, Nvml, NvmlRefused
 from perfci.errors import MeasurementError
 
 SUSTAINED_RATIO = 0.75
-"""Share of the highest clock to lock at when nothing is given: low enough that no workload reaches the power limit,
-so that the clock can in fact be held; the point of locking is an equal clock, not a high one."""
+"""Share of the highest clock to lock at: well below, so that the power limit is seldom reached and the clock can in
+fact be held (where not, the sampler sees the drop). The point of locking is an equal clock, not a high one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
