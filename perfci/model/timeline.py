@@ -137,3 +137,7 @@ class Timeline:
     ranges: PhaseRanges
     steps: Steps
     notes: tuple[Note, ...] = ()
+    dropped_step_count: int = 0
+    """Incomplete steps at the borders of the capture that were recognised and left out."""
+    traced_gpu: bool = True
+    """False when the trace holds no CUDA records at all: what the GPU did is then unknown, not nothing."""

@@ -1,0 +1,1 @@
+"""Reads profiler traces: reader → raw columns → steps and attribution → Timeline → Extraction."""

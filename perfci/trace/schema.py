@@ -1,0 +1,156 @@
+"""Every table, column and statement of nsys' SQLite exports that perfci relies on. No other file knows them.
+
+Tables exist only when they have rows, columns come and go between versions, newer exports may add ``_V2`` or ``_V3`` to a
+table's name, and the order of rows is not promised. Sources: the export schema that NVIDIA documents at
+https://docs.nvidia.com/nsight-systems/ (Exporter schema) and exports of 2022.4 and 2025.3.
+"""
+
+import re
+import sqlite3
+from dataclasses import dataclass
+
+PUSH_POP, START_END = 59, 60
+"""NVTX_EVENTS.eventType of closed and open ranges; 75 announces a domain."""
+
+NULL_END = -(2**63)
+NULL_ID = -1
+
+THREAD_MASK = 0xFFFFFF
+"""Low bits of a globalTid: the thread. The rest, and the whole globalPid, is the process."""
+
+COPY_H2D, COPY_D2H, COPY_D2D = (1, 3), (2, 4), (5, 6, 7, 8, 10)
+"""MEMCPY.copyKind by direction; the others (host to host, unified memory migrations) have no direction of their own."""
+PAGEABLE = 0
+"""MEMCPY.srcKind and dstKind of pageable host memory."""
+
+NVTX = "NVTX_EVENTS"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+THREADS = "ThreadNames"
+PROCESSES = "PROCESSES"
+OVERHEADS = "PROFILER_OVERHEAD"
+STRINGS = "StringIds"
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+
+KNOWN = (STRINGS, "META_DATA_EXPORT", "META_DATA_CAPTURE", NVTX, CALLS, KERNELS)
+"""A database with none of these is not an nsys export."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column to read. ``default`` stands for NULL and for a column that this export lacks; None: it must exist."""
+
+    name: str
+    default: int | None = None
+
+
+def _columns(*names: str, **defaults: int) -> tuple[Column, ...]:
+    return tuple(Column(name=n) for n in names) + tuple(Column(name=n, default=d) for n, d in defaults.items())
+
+
+CALL_COLUMNS = _columns("start", "end", "globalTid", "nameId", correlationId=NULL_ID)
+_OPERATION = ("start", "end", "globalPid")
+KERNEL_COLUMNS = _columns(*_OPERATION, deviceId=0, streamId=0, correlationId=NULL_ID, demangledName=NULL_ID)
+COPY_COLUMNS = _columns(
+    *_OPERATION, deviceId=0, streamId=0, correlationId=NULL_ID, bytes=0, copyKind=0, srcKind=NULL_ID, dstKind=NULL_ID
+)
+MEMSET_COLUMNS = _columns(*_OPERATION, deviceId=0, streamId=0, correlationId=NULL_ID, bytes=0)
+GRAPH_COLUMNS = _columns(*_OPERATION, deviceId=0, streamId=0, correlationId=NULL_ID)
+THREAD_COLUMNS = _columns("globalTid", "nameId")
+OVERHEAD_COLUMNS = _columns("start", "end", globalTid=NULL_ID, nameId=NULL_ID)
+NVTX_COLUMNS = _columns("start", end=NULL_END, globalTid=NULL_ID, textId=NULL_ID, domainId=0)
+
+
+class MissingColumnError(Exception):
+    """A table lacks a column that cannot be done without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """The tables of one export: logical name → the table's real name and columns."""
+
+    tables: dict[str, tuple[str, frozenset[str]]]
+
+    def has(self, table: str) -> bool:
+        """True when the export holds this table under any version suffix."""
+        return table in self.tables
+
+    def select(self, table: str, columns: tuple[Column, ...], *, where: str = "", more: tuple[str, ...] = ()) -> str:
+        """A SELECT of the columns, NULL and absent ones replaced by their defaults. ``more`` are raw text columns, NULL
+        where absent."""
+        real, present = self.tables[table]
+        parts = [self._expression(real, present, column) for column in columns]
+        parts += [f'"{name}"' if name in present else "NULL" for name in more]
+        # Only names from this file and from the file's own catalog, quoted, go into the text.
+        return f'SELECT {", ".join(parts)} FROM "{real}"' + (f" WHERE {where}" if where else "")  # noqa: S608
+
+    @staticmethod
+    def _expression(real: str, present: frozenset[str], column: Column) -> str:
+        if column.name in present:
+            return f'"{column.name}"' if column.default is None else f'coalesce("{column.name}", {column.default})'
+        if column.default is None:
+            raise MissingColumnError(f"table {real} has no column {column.name}")
+        return str(column.default)
+
+
+def catalog_of(connection: sqlite3.Connection) -> Catalog:
+    """Read the catalog. Of several versions of a table the newest (highest suffix) counts."""
+    found: dict[str, tuple[int, str]] = {}
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"):
+        match = re.fullmatch(r"(.+?)(?:_V(\d+))?", name)
+        assert match is not None
+        version = int(match[2] or 1)
+        if version > found.get(match[1], (0, ""))[0]:
+            found[match[1]] = (version, name)
+    tables = {}
+    for logical, (_, real) in found.items():
+        quoted = real.replace('"', '""')
+        columns = frozenset(row[1] for row in connection.execute(f'PRAGMA table_info("{quoted}")'))
+        tables[logical] = (real, columns)
+    return Catalog(tables=tables)
+
+
+RANGES_WHERE = f"eventType IN ({PUSH_POP}, {START_END})"
+
+
+def export_facts(connection: sqlite3.Connection, catalog: Catalog) -> dict[str, str]:
+    """Facts of the capture by stable names: ``version``, ``driver``, ``cuda``, ``started_utc_ns``, ``hostname`` is never
+    read. Absent: not known."""
+    facts: dict[str, str] = {}
+    if catalog.has("META_DATA_EXPORT"):
+        for name, value in connection.execute(
+            "SELECT name, value FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'"
+        ):
+            facts["version" if name else ""] = str(value)
+    if catalog.has("TARGET_INFO_SYSTEM_ENV"):
+        wanted = {"NvDriverVersion": "driver", "CudaDriverVersion": "cuda"}
+        for name, value in connection.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV"):
+            if name in wanted and value:
+                facts[wanted[name]] = str(value)
+    if catalog.has("TARGET_INFO_SESSION_START_TIME"):
+        row = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1").fetchone()
+        if row and isinstance(row[0], int):
+            facts["started_utc_ns"] = str(row[0])
+    return facts
+
+
+def gpu_models(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, ...]:
+    """Names of the GPUs that the profiler saw, in its order."""
+    if not catalog.has("TARGET_INFO_GPU"):
+        return ()
+    real, columns = catalog.tables["TARGET_INFO_GPU"]
+    if "name" not in columns:
+        return ()
+    return tuple(str(name) for (name,) in connection.execute(f'SELECT name FROM "{real}"') if name)  # noqa: S608
+
+
+def diagnostics(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, ...]:
+    """What the profiler said about its own work, without repeats."""
+    if not catalog.has(DIAGNOSTICS) or "text" not in catalog.tables[DIAGNOSTICS][1]:
+        return ()
+    real, _ = catalog.tables[DIAGNOSTICS]
+    rows = connection.execute(f'SELECT "text" FROM "{real}"')  # noqa: S608
+    return tuple(dict.fromkeys(str(text) for (text,) in rows if text))
