@@ -58,6 +58,19 @@ def _completed(node):
     return node
 
 
+def _as_documented(payload):
+    """GitHub answers ``head.repo: null`` when a fork was deleted, which its description does not allow: the one known
+    deviation. For the check alone, a repository is put there."""
+    if isinstance(payload, list):
+        return [_as_documented(item) for item in payload]
+    if isinstance(payload, dict) and "head" in payload and payload["head"]["repo"] is None:
+        return {**payload, "head": {**payload["head"], "repo": payload["base"]["repo"]}}
+    return payload
+
+
+_LABEL = example("pull-request")["labels"][0]
+
+
 @dataclass
 class SpecRequest:
     """openapi-core's protocol."""
@@ -195,7 +208,11 @@ class ContractServer:
                 del self.state.hooks[method, part]
                 hook()
         with self.state.lock:
-            answer = self._answer(handler, parts, body)
+            try:
+                answer = self._answer(handler, parts, body)
+            except Exception as error:
+                self.state.violations.append(f"{handler.command} {parts.path} broke the server: {error!r}")
+                raise
         if answer is None:
             handler.close_connection = True
             handler.connection.close()
@@ -251,7 +268,8 @@ class ContractServer:
             )
         data = b"" if payload is None else json.dumps(payload).encode()
         headers = {"Content-Type": "application/json; charset=utf-8", **headers} if data else headers
-        response = SpecResponse(status, "application/json" if data else "", headers, data)
+        documented = json.dumps(_as_documented(payload)).encode() if data else b""
+        response = SpecResponse(status, "application/json" if data else "", headers, documented)
         try:
             _OPENAPI.validate_response(request, response)
         except OpenAPIError as error:
@@ -390,7 +408,7 @@ class ContractServer:
             url=f"{root}/pulls/{pull['number']}",
             html_url=f"https://github.com/{self.state.repository}/pull/{pull['number']}",
             comments_url=f"{root}/issues/{pull['number']}/comments",
-            labels=[{**example("label"), "name": name} for name in pull["labels"]],
+            labels=[{**_LABEL, "name": name} for name in pull["labels"]],
         )
         head, base = answer["head"], answer["base"]
         head.update(sha=pull["head_sha"], ref=pull["head_ref"])
