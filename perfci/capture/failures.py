@@ -1,0 +1,162 @@
+"""Why a launch is no measurement: from what is left of it to an error that a user can act on. Pure."""
+
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.capture.export import last_lines
+from perfci.errors import MeasurementError
+from perfci.model.sidecar import Sidecar, SidecarStatus
+
+_QDSTRM = re.compile(r"Generating '(/[^'\n]+\.qdstrm)'")
+
+_NSYS_SAYS = (
+    (
+        re.compile(r"unrecogni[sz]ed option '?(--[\w-]+)", re.IGNORECASE),
+        "this nsys does not know the option {0}",
+        "install a newer Nsight Systems, or name one in PERFCI_NSYS",
+    ),
+    (
+        re.compile(r"no space left on device", re.IGNORECASE),
+        "the disk filled up during the launch",
+        "make room where the runs are kept and in the temporary folder, or capture fewer steps",
+    ),
+    (
+        re.compile(r"(?:Program|Executable) not found: (\S+)"),
+        "nsys does not find the program {0}",
+        "check `command` of the workload and PATH",
+    ),
+    (
+        re.compile(r"(?:CUDA profiling (?:is not|was not)|CUPTI_ERROR_INSUFFICIENT_PRIVILEGES)[^\n]*", re.IGNORECASE),
+        "nsys may not trace CUDA here",
+        "see `perfci doctor`; in a container, start it with the profiling capabilities of the GPU driver",
+    ),
+)
+
+
+def qdstrm_in(log: str) -> Path | None:
+    """The raw recording that nsys says it makes before it imports it; None when it says nothing."""
+    found = _QDSTRM.findall(log)
+    return Path(found[-1]) if found else None
+
+
+def _ending(exit_code: int) -> str:
+    """How a process ended, in words: shells and nsys tell a signal as 128 + its number, Python as its negative."""
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exit code {exit_code}"
+    return f"signal {name}" if exit_code < 0 else f"exit code {exit_code}, signal {name}"
+
+
+def _nsys_complaint(log: str) -> tuple[str, str] | None:
+    for pattern, seen, todo in _NSYS_SAYS:
+        found = pattern.search(log)
+        if found:
+            return seen.format(*found.groups()), todo
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is left of a launch. ``exit_code`` None: ended for its time. ``trace`` is the file that the collector had to
+    write, ``raw_recording`` an unimported one that nsys left."""
+
+    exit_code: int | None
+    timeout_s: float
+    log: str
+    log_path: Path
+    sidecars: tuple[Sidecar, ...]
+    trace: Path
+    trace_exists: bool
+    raw_recording: Path | None = None
+
+    @property
+    def unfinished(self) -> Sidecar | None:
+        """The first rank that did not measure all its steps."""
+        return next((s for s in self.sidecars if s.status is not SidecarStatus.COMPLETE), None)
+
+    def error(self, seen: str, *, wanted: str = "", todo: str = "") -> MeasurementError:
+        """An error that names the log and quotes its end."""
+        words = last_lines(self.log)
+        tail = f"its last lines:\n    {words}" if words else "it is empty"
+        return MeasurementError(f"{seen}\n    log: {self.log_path}\n    {tail}", wanted=wanted, todo=todo)
+
+
+def launch_failure(remains: Remains) -> MeasurementError | None:
+    """The first reason why this launch must not count, or None when it is whole."""
+    return _process_failure(remains) or _loop_failure(remains) or _trace_failure(remains)
+
+
+def nsys_failed_to_start(remains: Remains) -> bool:
+    """Whether nsys itself broke before the workload's loop began. Seen on busy machines, where its parts miss each other
+    (`sem_open: No such file or directory`); a second try works."""
+    return bool(remains.exit_code) and not remains.sidecars and "QuadDCommon::" in remains.log
+
+
+def _process_failure(remains: Remains) -> MeasurementError | None:
+    reason = remains.unfinished.reason if remains.unfinished else ""
+    if remains.exit_code is None:
+        where = "" if remains.sidecars else "; it had not reached phases.loop"
+        return remains.error(
+            f"the launch was ended after {remains.timeout_s:g} s{f'; {reason}' if reason else where}",
+            wanted="a launch that ends by itself",
+            todo="raise `timeout_s`, lower the steps, or mend a hang",
+        )
+    if remains.exit_code == 0:
+        return None
+    complaint = _nsys_complaint(remains.log)
+    if complaint and not remains.sidecars:
+        return remains.error(complaint[0], todo=complaint[1])
+    return remains.error(
+        f"the workload failed with {_ending(remains.exit_code)}{f': {reason}' if reason else ''}",
+        wanted="exit code 0",
+        todo="run the workload's command by hand, mend it, and measure again",
+    )
+
+
+def _loop_failure(remains: Remains) -> MeasurementError | None:
+    if not remains.sidecars:
+        return remains.error(
+            "the workload ended without reaching the capture window: it never entered phases.loop",
+            wanted="a training loop `for batch in phases.loop(loader)`",
+            todo="add it to the script (docs/instrumenting.md)",
+        )
+    short = remains.unfinished
+    if short is not None:
+        return remains.error(
+            f"the workload ended before the asked steps: {short.reason}",
+            wanted=f"{short.asked_warmup_steps} warm-up, {short.asked_wall_steps} wall and "
+            f"{short.asked_capture_steps} capture steps",
+            todo="give the loop more data or epochs, or lower the steps of the workload",
+        )
+    world_size = max(s.world_size for s in remains.sidecars)
+    if {s.rank for s in remains.sidecars} != set(range(world_size)):
+        return remains.error(
+            f"{len(remains.sidecars)} of {world_size} ranks reported",
+            wanted="one sidecar per rank",
+            todo="let every rank run its training loop through phases.loop",
+        )
+    return None
+
+
+def _trace_failure(remains: Remains) -> MeasurementError | None:
+    if remains.trace_exists:
+        return None
+    complaint = _nsys_complaint(remains.log)
+    if complaint:
+        return remains.error(complaint[0], todo=complaint[1])
+    if remains.raw_recording is not None:
+        return remains.error(
+            f"nsys recorded the launch but could not import it; the raw recording is kept: {remains.raw_recording}",
+            wanted=remains.trace.name,
+            todo="import it with QdstrmImporter of the same version, or reinstall nsys (its host part is broken)",
+        )
+    return remains.error(
+        "no trace was written although the capture window was entered",
+        wanted=remains.trace.name,
+        todo="look at the log; if another profiler (torch.profiler, DCGM) holds CUPTI, stop it; for NVTX capture with "
+        "nsys before 2024, the package `nvtx` must be 0.2.11 or older",
+    )
