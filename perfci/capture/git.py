@@ -92,18 +92,16 @@ def _clean_environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A git repository with a working tree. ``root`` is the top folder, ``git_directory`` that of this checkout."""
+    """A git repository with a working tree, whose top folder is ``root``."""
 
     root: Path
-    git_directory: Path
 
     @classmethod
     def discover(cls, path: Path) -> "Repository":
         """The repository that holds ``path``. UsageError when there is none, it is bare, or git distrusts its owner."""
-        answer = run_git(path, "rev-parse", "--show-toplevel", "--absolute-git-dir")
+        answer = run_git(path, "rev-parse", "--show-toplevel")
         if answer.code == 0:
-            root, git_directory = answer.out.rstrip("\n").split("\n")
-            return cls(root=Path(root), git_directory=Path(git_directory))
+            return cls(root=Path(answer.out.removesuffix("\n")))
         if "dubious ownership" in answer.err:
             raise UsageError(
                 f"git does not trust the repository at {path}: another user owns it",
@@ -162,27 +160,32 @@ class Repository:
         """Baseline and candidate of a range, with git's meaning.
 
         ``A..B``: A and B. ``A...B``: the merge base of A and B, and B (what a pull request means). An empty side is
-        HEAD. ``A`` alone means ``A..HEAD``. A candidate that is the checked-out state (HEAD, empty, or the current
-        branch by name) with uncommitted changes is refused, and with ``dirty`` it becomes the working tree.
+        HEAD. ``A`` alone means ``A..HEAD``. The candidate is resolved by ``resolve_measured``.
         """
         left, dots, right = _split_range(text)
-        candidate_text = right or "HEAD"
         baseline = self.resolve(left or "HEAD")
-        candidate = self.resolve(candidate_text)
-        if dots == "...":
-            baseline = self.merge_base(baseline, candidate)
-        if dirty:
-            head = self.resolve("HEAD")
-            if candidate.commit != head.commit:
-                raise UsageError(
-                    f"--dirty measures the working tree, which stands on {_short(head)}, but the candidate of "
-                    f"{text!r} is {candidate.label} ({_short(candidate)})",
-                    todo=f"check {candidate.label} out first, or leave --dirty away",
-                )
-            return baseline, self.working_tree()
-        if candidate_text in ("HEAD", "@", self.current_branch()):
-            self._refuse_dirty()
-        return baseline, candidate
+        candidate = self.resolve_measured(right or "HEAD", dirty=dirty)
+        return (self.merge_base(baseline, candidate) if dots == "..." else baseline), candidate
+
+    def resolve_measured(self, text: str, *, dirty: bool = False) -> Revision:
+        """Like ``resolve``, for code that is about to be measured: uncommitted changes must not be overlooked.
+
+        UsageError when ``text`` means the checked-out state (HEAD, ``@`` or the current branch by name) and the working
+        tree has changes. With ``dirty`` the working tree is taken, changed or not; UsageError when it stands on another
+        commit than ``text`` names.
+        """
+        revision = self.resolve(text)
+        if not dirty:
+            if text in ("HEAD", "@", self.current_branch()):
+                self._refuse_dirty()
+            return revision
+        head = self.resolve("HEAD")
+        if revision.commit != head.commit:
+            raise UsageError(
+                f"--dirty measures the working tree, which is at {_short(head)}, but {text!r} is {_short(revision)}",
+                todo=f"check {text} out first, or leave --dirty away",
+            )
+        return self.working_tree()
 
     def current_branch(self) -> str | None:
         """Short name of the branch that is checked out; None when HEAD is detached."""
@@ -319,9 +322,8 @@ class Repository:
             meanings |= {self._commit_of(found) for found in hashed} - {None}
         if len(meanings) > 1:
             raise UsageError(
-                f"{text!r} is ambiguous: {', '.join(names)} and others point to different commits"
-                if len(names) < len(meanings)
-                else f"{text!r} is ambiguous: {' and '.join(names)} point to different commits",
+                f"{text!r} is ambiguous, it names several commits: {', '.join(names)}"
+                + (" and a hash" if len(names) < len(meanings) else ""),
                 todo=f"write the full name, such as {names[0] if names else 'refs/heads/' + text}",
             )
 
@@ -362,7 +364,8 @@ class Repository:
             original = Path(self._must("rev-parse", "--git-path", "index"))
             original = original if original.is_absolute() else self.root / original
             if original.exists():
-                shutil.copyfile(original, index)
+                # With its time stamp: git trusts the cached state of files that are older than the index.
+                shutil.copy2(original, index)
             own = {"GIT_INDEX_FILE": str(index)}
             self._must("add", "--all", "--", ".", f":(exclude,top){PRIVATE_DIRECTORY}", environment=own)
             return self._must("write-tree", environment=own)

@@ -14,6 +14,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:
+    # One request is enough: a second one must not interrupt the clean-up that the first has started.
+    for other in _SIGNALS:
+        if signal.getsignal(other) is _raise:
+            signal.signal(other, signal.SIG_IGN)
     raise Terminated(signal.Signals(number).name)
 
 

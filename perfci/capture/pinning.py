@@ -5,6 +5,7 @@ sockets). A machine too small for it is left alone.
 """
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,10 +64,20 @@ def choose_cpus(
     return tuple(sorted(sorted(topology.usable, key=preference)[:wanted]))
 
 
+def cpus_for_launch(
+    *, ranks: int = 1, gpu_pci_bus_id: str | None = None, cpu_quota: float | None = None
+) -> tuple[int, ...]:
+    """``choose_cpus`` for this machine and a launch on that GPU; empty also where there is no ``taskset``."""
+    if shutil.which("taskset") is None:
+        return ()
+    near = numa_node_of_gpu(gpu_pci_bus_id)
+    return choose_cpus(read_topology(), ranks=ranks, near_node=near, cpu_quota=cpu_quota)
+
+
 def pinning_prefix(cpus: tuple[int, ...]) -> tuple[str, ...]:
     """Words to put before the measured command *inside* the profiler's command line, so that the profiler itself
     stays outside. Empty when nothing is pinned. ``taskset`` is part of util-linux."""
-    return ("taskset", "--cpu-list", cpu_list(cpus)) if cpus else ()
+    return ("taskset", "-c", cpu_list(cpus)) if cpus else ()
 
 
 def read_topology(*, root: Path = Path("/")) -> Topology:

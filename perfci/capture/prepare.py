@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from perfci.capture.supervise import supervise
 from perfci.capture.worktree import Worktree
@@ -73,8 +74,8 @@ def prepare(
     before = _installed_packages(environment)
     log.parent.mkdir(parents=True, exist_ok=True)
     _run(worktree, command, directory=directory, environment=environment, log=log, timeout_s=timeout_s)
-    changed = {path for path, seen in _installed_packages(environment).items() if before.get(path) != seen}
-    changed |= before.keys() - _installed_packages(environment).keys()
+    after = _installed_packages(environment)
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     _refuse_shared_install(worktree, changed)
     duration_ns = time.monotonic_ns() - started_ns
     if changed:
@@ -154,8 +155,9 @@ def _tail(log: Path) -> str:
 def _installed_packages(environment: Mapping[str, str]) -> dict[Path, int]:
     """Package records of the Python environments that the workload may use, with their modification times."""
     folders = {Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))}
-    if virtual := environment.get("VIRTUAL_ENV"):
-        folders |= set(Path(virtual).glob("lib/python*/site-packages"))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if prefix := environment.get(name):
+            folders |= set(Path(prefix).glob("lib/python*/site-packages"))
     return {
         entry: entry.stat().st_mtime_ns
         for folder in folders
@@ -169,7 +171,7 @@ def _refuse_shared_install(worktree: Worktree, changed: set[Path]) -> None:
     for entry in sorted(changed):
         record = entry / "direct_url.json" if entry.suffix == ".dist-info" else entry
         try:
-            origin = record.read_text(errors="replace")
+            origin = unquote(record.read_text(errors="replace"))  # direct_url.json holds a URL
         except OSError:
             continue
         if str(worktree.path) in origin:

@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ def test_a_repository_is_found_from_a_folder_inside_it(box):
     box.commit("a")
     (box.root / "x/y").mkdir(parents=True)
     assert Repository.discover(box.root / "x/y").root == box.root
+
+
+def test_odd_folder_names(tmp_path):
+    box = Sandbox(tmp_path / "new\nline and space")
+    box.commit("a")
+    assert repo(box).root == box.root
+    assert repo(box).resolve("HEAD").tree
 
 
 def test_outside_of_a_repository(tmp_path):
@@ -302,6 +310,19 @@ def test_the_working_tree_as_a_revision(forked):
     assert [x.dirty for x in repo(box).resolve_range("HEAD", dirty=True)] == [False, True]
 
 
+def test_a_file_changed_in_the_moment_after_it_was_staged_is_seen(forked):
+    box, _ = forked
+    path = box.write("f", "1111")
+    box.git("add", "f")
+    at = path.stat().st_mtime_ns
+    path.write_text("2222")
+    os.utime(path, ns=(at, at))  # the same size and time stamp, as on a coarse clock
+    os.utime(box.root / ".git/index", ns=(at, at))
+    time.sleep(0.02)
+    for _ in range(2):
+        assert box.git("show", f"{repo(box).working_tree().tree}:f") == "2222"
+
+
 def test_perfci_s_own_folder_does_not_make_a_tree_dirty(forked):
     box, _ = forked
     box.write(".perfci/log", "x")
@@ -321,6 +342,17 @@ def test_dirty_needs_the_candidate_to_be_checked_out(forked):
     box, _ = forked
     box.write("f", "x")
     refused(lambda: repo(box).resolve_range("topic..main", dirty=True), "--dirty", "check main out")
+
+
+def test_one_revision_to_measure(forked):
+    box, c = forked
+    assert repo(box).resolve_measured("topic").commit == c["t"]
+    box.write("f", "x")
+    for name in ("topic", "HEAD", "@"):
+        refused(lambda name=name: repo(box).resolve_measured(name), "uncommitted changes")
+        assert repo(box).resolve_measured(name, dirty=True).dirty
+    assert repo(box).resolve_measured("main").commit == c["c"]
+    refused(lambda: repo(box).resolve_measured("main", dirty=True), "check main out")
 
 
 def test_dirty_on_a_clean_tree_is_head(forked):

@@ -13,6 +13,7 @@ from perfci.capture.pinning import (
     RESERVED_CPUS,
     Topology,
     choose_cpus,
+    cpus_for_launch,
     numa_node_of_gpu,
     pinning_prefix,
     read_topology,
@@ -103,7 +104,7 @@ def test_the_prefix_really_pins():
     ).stdout  # fmt: skip
     assert shown.strip() == f"{{{usable[-1]}}}"
     assert pinning_prefix(()) == ()
-    assert pinning_prefix((2, 3, 5)) == ("taskset", "--cpu-list", "2-3,5")
+    assert pinning_prefix((2, 3, 5)) == ("taskset", "-c", "2-3,5")
 
 
 def test_topology_from_sysfs(tmp_path):
@@ -127,6 +128,16 @@ def test_numa_node_of_a_gpu(tmp_path):
     assert numa_node_of_gpu("00000000:18:00.0", root=tmp_path) is None
     assert numa_node_of_gpu("00000000:99:00.0", root=tmp_path) is None
     assert numa_node_of_gpu(None, root=tmp_path) is None
+
+
+def test_this_machine(monkeypatch, tmp_path):
+    chosen = cpus_for_launch()
+    assert set(chosen) <= os.sched_getaffinity(0)
+    assert len(chosen) <= max(0, len(os.sched_getaffinity(0)) - RESERVED_CPUS)
+    monkeypatch.setattr("perfci.capture.pinning.read_topology", server)
+    assert len(cpus_for_launch()) == CPUS_PER_RANK
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cpus_for_launch() == ()  # no taskset
 
 
 def test_ranks_must_make_sense():

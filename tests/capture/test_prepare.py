@@ -222,7 +222,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 @pytest.mark.parametrize("editable", [("-e",), ()])
 def test_a_real_pip_install_of_the_checkout_is_refused(tmp_path, editable):
-    box = Sandbox(tmp_path / "repo")
+    box = Sandbox(tmp_path / "my repo")
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     box.commit("a", **{"pyproject.toml": project, "backend.py": BACKEND})
     repo = Repository.discover(box.root)

@@ -191,6 +191,29 @@ def test_it_works_inside_a_linked_worktree(box, tmp_path):
         assert contents(mine.path) == {"train.py": "2", "data/x": "x"}
 
 
+def test_it_works_inside_a_submodule(box, tmp_path):
+    outer = Sandbox(tmp_path / "outer")
+    outer.commit("o")
+    outer.git("submodule", "--quiet", "add", str(box.root), "inner")
+    inner = Repository.discover(outer.root / "inner")
+    with worktrees(inner, [inner.resolve("HEAD~1")]) as (mine,):
+        assert mine.path.is_relative_to(outer.root / "inner/.perfci")
+        assert contents(mine.path) == {"train.py": "1", "data/x": "x"}
+    assert outer.git("-C", "inner", "status", "--porcelain") == ""
+
+
+def test_a_second_signal_does_not_interrupt_the_clean_up(box):
+    before = box.state()
+    process, _ = hold(box)
+    for _ in range(20):
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.005)
+    assert process.wait(timeout=30) in (130, -signal.SIGTERM, -signal.SIGHUP)  # the last may come after the clean-up
+    assert leftovers(box) == []
+    assert box.state() == before
+
+
 def test_many_at_once(box):
     script = HOLDER.replace("time.sleep(60)", "time.sleep(0.2)")
     started = [
