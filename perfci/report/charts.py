@@ -31,6 +31,8 @@ class Bar:
     candidate_percent: float | None
     low_percent: float | None
     high_percent: float | None
+    high_open: bool
+    """The interval goes on beyond the drawing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +109,12 @@ def _bar(row: Row, largest: float) -> Bar:
     before, after = row.baseline.location, row.candidate.location
     texts = pair_texts(before, after, METRICS[row.metric].unit)
     low = high = None
-    if row.effect is not None and before is not None and interval_text(row.effect):
-        low = _percent(before * (1 + max(row.effect.low_ratio, -1.0)), largest)
-        high = _percent(before * (1 + row.effect.high_ratio), largest)
+    high_open = False
+    effect = row.effect
+    if effect is not None and before is not None and interval_text(effect) and math.isfinite(effect.low_ratio):
+        low = _percent(before * (1 + effect.low_ratio), largest)
+        high = _percent(before * (1 + effect.high_ratio), largest)
+        high_open = before * (1 + effect.high_ratio) > largest
     return Bar(
         phase=clean(row.phase, limit=32),
         status=status_of(row),
@@ -120,6 +125,7 @@ def _bar(row: Row, largest: float) -> Bar:
         candidate_percent=None if after is None else _percent(after, largest),
         low_percent=low,
         high_percent=high,
+        high_open=high_open,
     )
 
 

@@ -136,8 +136,8 @@ def _changed(workload: WorkloadComparison, status: Status) -> list[str]:
 
 def _cause(workload: WorkloadComparison) -> Finding | None:
     order = list(Confidence)
-    new = [finding for finding in workload.findings if finding.new]
-    return min(new, key=lambda finding: order.index(finding.confidence), default=None)
+    telling = [finding for finding in workload.findings if finding.new or finding.worsened]
+    return min(telling, key=lambda finding: order.index(finding.confidence), default=None)
 
 
 def _passed_sentence(workloads: Sequence[WorkloadComparison]) -> str:

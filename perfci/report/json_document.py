@@ -157,6 +157,8 @@ def _finding(finding: Finding) -> Json:
         "confidence": finding.confidence.value,
         "advice": finding.advice,
         "new": finding.new,
+        "worsened": finding.worsened,
+        "docs": finding.docs,
         "location": None if place is None else {"path": place.path, "line": place.line},
     }
 

@@ -128,8 +128,7 @@ def _notes(texts: Sequence[str]) -> Iterable[Block]:
 
 
 def _finding(finding: FindingView) -> Iterable[Block]:
-    mark = "new" if finding.new else "on both sides"
-    about = f"in {code(finding.phase)}, {mark}, {finding.confidence} confidence"
+    about = f"in {code(finding.phase)}, {finding.standing}, {finding.confidence} confidence"
     if finding.subject:
         about += f", {code(finding.subject)}"
     if finding.location:
@@ -138,8 +137,13 @@ def _finding(finding: FindingView) -> Iterable[Block]:
     lines = [f"**Why: {prose(finding.title)}** ({about})  "]
     if numbers:
         lines.append(f"{numbers}  ")
-    lines += [f"→ {prose(finding.advice)}", ""]
-    yield Block(priority=_WHY if finding.new else _REST, lines=("\n".join(lines),), noun="finding")
+    lines += [f"→ {prose(finding.advice)}{_see(finding.docs)}", ""]
+    yield Block(priority=_WHY if finding.telling else _REST, lines=("\n".join(lines),), noun="finding")
+
+
+def _see(docs: str) -> str:
+    url = safe_url(docs) if docs.startswith(("http://", "https://")) else None
+    return f" ([more](<{url}>))" if url else f" (see {code(docs)})" if docs else ""
 
 
 def _kernels(workload: WorkloadView) -> Iterable[Block]:

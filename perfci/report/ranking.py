@@ -11,13 +11,23 @@ _PHASE_FIRST = (STEP, RUN, "data", "h2d", "forward", "backward", "optimizer", "l
 _PHASE_LAST = (BACKGROUND, UNMARKED)
 
 
+def metric_order(metric: str) -> int:
+    """Place of a metric in the metric table."""
+    return _METRIC_ORDER[metric]
+
+
+def phase_order(phases: Iterable[str]) -> dict[str, int]:
+    """Place of each phase: step, run, the usual phases in the order of a step, others as they first appear,
+    background, unmarked."""
+    others = dict.fromkeys(phase for phase in phases if phase not in (*_PHASE_FIRST, *_PHASE_LAST))
+    return {phase: index for index, phase in enumerate((*_PHASE_FIRST, *others, *_PHASE_LAST))}
+
+
 def natural_order(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Rows by phase (step, run, the usual phases in the order of a step, others as they first appear, background,
-    unmarked), then in the order of the metric table."""
+    """Rows in the order of their phases, then of the metric table."""
     listed = tuple(rows)
-    seen = dict.fromkeys(row.phase for row in listed if row.phase not in (*_PHASE_FIRST, *_PHASE_LAST))
-    phases = {phase: index for index, phase in enumerate((*_PHASE_FIRST, *seen, *_PHASE_LAST))}
-    return tuple(sorted(listed, key=lambda row: (phases[row.phase], _METRIC_ORDER[row.metric])))
+    phases = phase_order(row.phase for row in listed)
+    return tuple(sorted(listed, key=lambda row: (phases[row.phase], metric_order(row.metric))))
 
 
 def by_importance(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -39,20 +39,26 @@ _STYLES: dict[Status, str] = {
 
 def render(comparison: Comparison, context: ReportContext) -> str:
     """Text of ``context.width`` columns, with escape sequences only when ``context.color`` is set."""
+    return drawn(Group(*_report(view_of(comparison, context))), width=context.width, color=context.color)
+
+
+def drawn(content: RenderableType, *, width: int, color: bool) -> str:
+    """Rich content as text, whatever the process's environment says. No blanks at line ends, no two empty lines in
+    a row, no line that a CI runner takes for a command."""
     buffer = io.StringIO()
     console = Console(
         file=buffer,
-        width=context.width,
-        color_system="standard" if context.color else None,
-        force_terminal=context.color,
-        no_color=not context.color,
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        no_color=not color,
         legacy_windows=False,
         markup=False,
         highlight=False,
         emoji=False,
         _environ={},
     )
-    console.print(Group(*_report(view_of(comparison, context))))
+    console.print(content)
     lines = [_no_command(line.rstrip()) for line in buffer.getvalue().splitlines()]
     kept = [line for index, line in enumerate(lines) if line or (index and lines[index - 1])]
     return "".join(line + "\n" for line in kept)
@@ -169,7 +175,7 @@ def _evidence(workload: WorkloadView, *, width: int) -> Iterable[RenderableType]
 
 
 def _finding(finding: FindingView) -> RenderableType:
-    mark = "new" if finding.new else "on both sides"
+    mark = finding.standing
     about = f"  [{finding.phase}, {mark}, {finding.confidence} confidence]"
     lines = [Text.assemble((finding.title, "bold"), (about, "dim"))]
     if finding.location or finding.subject:
@@ -177,6 +183,8 @@ def _finding(finding: FindingView) -> RenderableType:
     if finding.evidence:
         lines.append(Text(", ".join(f"{name} {value}" for name, value in finding.evidence)))
     lines.append(Text(f"→ {finding.advice}"))
+    if finding.docs:
+        lines.append(Text(f"see {finding.docs}"))
     return _bullet(Text("\n").join(lines))
 
 

@@ -65,7 +65,7 @@ class RowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingView:
-    """A finding as text."""
+    """A finding as text. ``standing``: new, worse than on the baseline, or on both sides."""
 
     rule: str
     phase: str
@@ -74,9 +74,15 @@ class FindingView:
     evidence: tuple[tuple[str, str], ...]
     confidence: str
     advice: str
-    new: bool
+    standing: str
     location: str
+    docs: str
     source: Finding
+
+    @property
+    def telling(self) -> bool:
+        """True when it can explain a change: new or worse on the candidate."""
+        return self.source.new or self.source.worsened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +244,9 @@ def _workload(workload: WorkloadComparison) -> WorkloadView:
         launches=(workload.baseline_launches, workload.candidate_launches),
         checks=tuple(map(_row, by_importance(gated))),
         evidence=tuple(_row(row) for row in natural_order(workload.rows) if not row.gated),
-        findings=tuple(map(_finding, sorted(workload.findings, key=lambda finding: not finding.new))),
+        findings=tuple(
+            map(_finding, sorted(workload.findings, key=lambda finding: (not finding.new, not finding.worsened)))
+        ),
         kernels=tuple(map(_kernel, sorted(workload.kernel_changes, key=lambda change: -abs(change.delta_ns)))),
         environment=_environment(workload.baseline_environment, workload.candidate_environment),
         differences=tuple(map(key_difference_text, workload.key_differences)),
@@ -328,7 +336,8 @@ def _finding(finding: Finding) -> FindingView:
         evidence=tuple(map(_quantity, finding.evidence)),
         confidence=finding.confidence.value,
         advice=clean(finding.advice, limit=PROSE_LIMIT),
-        new=finding.new,
+        standing="new" if finding.new else "worse" if finding.worsened else "on both sides",
+        docs=clean(finding.docs, limit=200) if finding.docs else "",
         location="" if place is None else f"{clean(place.path, limit=160)}:{place.line}",
         source=finding,
     )

@@ -222,6 +222,7 @@ SYNC_FINDING = Finding(
     new=True,
     subject="cudaStreamSynchronize",
     location=SourceLocation(path="train.py", line=118),
+    docs="docs/rules/accidental-sync.md",
 )
 OLD_FINDING = Finding(
     rule="small-kernels",
@@ -230,6 +231,8 @@ OLD_FINDING = Finding(
     evidence=(Quantity(name="kernels under 5 µs", value=62.0, unit="%"),),
     confidence=Confidence.MEDIUM,
     advice="Use the fused optimizer: torch.optim.AdamW(..., fused=True).",
+    worsened=True,
+    docs="https://perfci.example/rules/small-kernels",
 )
 KERNEL_CHANGES = (
     KernelChange(
@@ -471,6 +474,7 @@ def hostile() -> Comparison:
             title=name,
             subject=name,
             advice=name,
+            docs=name,
             evidence=(Quantity(name=name, value=math.nan, unit=name[:300]),),
             location=SourceLocation(path=name, line=7),
         )
