@@ -30,6 +30,9 @@ class Restored:
     mhz: int
     pid: int
 
+    def __str__(self) -> str:
+        return f"GPU {self.uuid[:12]}, locked at {self.mhz} MHz by pid {self.pid}"
+
 
 def clock_to_lock(gpu: GpuFacts) -> int | None:
     """The SM clock in MHz at which a GPU is locked by default: SUSTAINED_RATIO of its highest, or its default

@@ -31,6 +31,7 @@ DEFAULT_TIMEOUT_S = 1800.0
 KEPT_RESULTS = 8
 """Prepared trees kept, newest use first: two sides of a few branches under work, and a bound on disk use."""
 
+_CUDA_TOOLKIT = Path("/usr/local/cuda")  # by custom a link to the version in use
 _LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 20_000
 _INSTALLED = (".dist-info", ".egg-info", ".pth", ".egg-link")
@@ -53,25 +54,23 @@ def prepare(
     private: Path,
     environment: Mapping[str, str],
     directory: str = ".",
-    toolchain: tuple[str, ...] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Prepared:
     """Bring a checkout into the state that ``command`` makes.
 
-    ``private`` is the repository's ``.perfci`` folder (cache and logs). ``environment`` is all that the command sees.
-    ``toolchain`` names versions outside the checkout on which a build depends (torch, CUDA): they are part of the
-    cache key, as are the interpreter, the environment and the path of the checkout. MeasurementError when the command
-    cannot start, fails, takes longer than ``timeout_s`` or installs the checkout into the shared environment; the log
-    is kept and named.
+    ``private`` is the repository's ``.perfci`` folder (cache, logs). ``environment`` is all that the command sees; it
+    is part of the cache key, as are the interpreter, the versions of all installed packages, the default CUDA toolkit
+    and the path of the checkout. MeasurementError when the command cannot start, fails, takes longer than ``timeout_s``
+    or installs the checkout into the shared environment; the log is kept and named.
     """
-    key = _key(worktree, command, environment, directory, toolchain)
+    before = _installed_packages(environment)
+    key = _key(worktree, command, environment, directory, packages=sorted(str(path) for path in before))
     stored = private / "prepared" / key
     log = private / "logs" / f"prepare-{key}.log"
     started_ns = time.monotonic_ns()
     if stored.is_dir():
         _restore(stored, worktree.path)
         return Prepared(log=log, reused=True, duration_ns=time.monotonic_ns() - started_ns)
-    before = _installed_packages(environment)
     log.parent.mkdir(parents=True, exist_ok=True)
     _run(worktree, command, directory=directory, environment=environment, log=log, timeout_s=timeout_s)
     after = _installed_packages(environment)
@@ -94,7 +93,8 @@ def _key(
     command: tuple[str, ...],
     environment: Mapping[str, str],
     directory: str,
-    toolchain: tuple[str, ...],
+    *,
+    packages: list[str],
 ) -> str:
     # The path belongs in: build folders and editable installs hold absolute paths. Checkouts are named for their
     # tree, so the path is nearly always the same again.
@@ -104,7 +104,8 @@ def _key(
         directory,
         str(worktree.path),
         sorted(environment.items()),
-        toolchain,
+        packages,  # the names of the records hold the versions
+        str(_CUDA_TOOLKIT.resolve()),
         sys.version,
         platform.machine(),
     ]
@@ -155,9 +156,12 @@ def _tail(log: Path) -> str:
 def _installed_packages(environment: Mapping[str, str]) -> dict[Path, int]:
     """Package records of the Python environments that the workload may use, with their modification times."""
     folders = {Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))}
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if prefix := environment.get(name):
-            folders |= set(Path(prefix).glob("lib/python*/site-packages"))
+    prefixes = {Path(environment[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)}
+    for name in ("python", "python3"):
+        if program := shutil.which(name, path=environment.get("PATH")):
+            prefixes.add(Path(program).parent.parent)
+    for prefix in prefixes:
+        folders |= set(prefix.glob("lib/python*/site-packages"))
     return {
         entry: entry.stat().st_mtime_ns
         for folder in folders

@@ -80,7 +80,6 @@ def test_what_the_workload_writes_later_is_not_cached(repo):
         {"revision": "HEAD~1"},
         {"command": shell("echo x > made; true")},
         {"environment": {**ENV, "CUDA_HOME": "/usr/local/cuda-13"}},
-        {"toolchain": ("torch 2.13",)},
         {"directory": "sub"},
     ],
 )
@@ -89,6 +88,16 @@ def test_anything_that_may_change_the_build_builds_anew(repo, change):
     run(repo, shell("echo x > made"))
     assert not run(repo, **options)[0].reused
     assert run(repo, **options)[0].reused
+
+
+def test_a_new_version_of_a_package_builds_anew(repo, shared_environment):
+    folder, env = shared_environment
+    (folder / "torch-2.12.dist-info").mkdir()
+    build = shell("echo x > made")
+    assert not run(repo, build, environment=env)[0].reused
+    assert run(repo, build, environment=env)[0].reused
+    (folder / "torch-2.12.dist-info").rename(folder / "torch-2.13.dist-info")
+    assert not run(repo, build, environment=env)[0].reused
 
 
 def test_both_sides_of_a_self_comparison_are_prepared_apart(repo):
