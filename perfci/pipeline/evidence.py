@@ -8,7 +8,7 @@ from perfci.model.run import KernelStat, Run
 
 
 def findings_of(runs: Sequence[Run]) -> tuple[Finding, ...]:
-    """Findings that more than half of the runs show (same rule, phase and subject), each as the middle run showing it says it.
+    """Findings that more than half of the runs show (same rule, phase and subject), each as a middle run says it.
 
     A pattern seen in one launch of many is an accident of that launch, not a property of the code.
     """

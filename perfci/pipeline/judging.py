@@ -1,42 +1,89 @@
-"""From the runs of two sides to a judged comparison of one workload: the judge, plus what diagnosis adds."""
+"""From the runs of two sides to judged workloads: the judge, and what diagnosis adds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
 from perfci.model.comparison import WorkloadComparison
+from perfci.model.metrics import Kind
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import findings_of, kernels_of
 from perfci.stats.judge import judge_workload
+from perfci.stats.plan import looks_until
 
 
-def compare_runs(
-    *,
-    workload: str,
-    baseline: Sequence[Run],
-    candidate: Sequence[Run],
+@dataclass(frozen=True, slots=True)
+class GoldenLosses:
+    """Losses that every launch of a workload must reproduce (none: not checked)."""
+
+    losses: tuple[float, ...] = ()
+    tolerance_ratio: float = 0.05
+
+
+def judge_all(
+    baseline: Mapping[str, Sequence[Run]],
+    candidate: Mapping[str, Sequence[Run]],
     settings: JudgeSettings,
-    noise_floors: Mapping[tuple[str, str], float],
-    families: int,
-    notes: Sequence[Note] = (),
-) -> WorkloadComparison:
-    """Judge one workload and say why.
+    *,
+    floors_of: Callable[[str], Mapping[tuple[str, str], float]],
+    golden: Mapping[str, GoldenLosses],
+    notes: Mapping[str, Sequence[Note]],
+) -> tuple[WorkloadComparison, ...]:
+    """Judge all workloads of a comparison as one family, and say why.
 
-    ``families`` is the number of gates of the whole comparison (family control); ``notes`` are facts about how the runs
-    were chosen, shown with the result.
+    Runs come by workload name; a workload that has runs on one side only, or on none, is NOT_MEASURED. ``floors_of``
+    gives the noise floors of a workload; ``notes`` are facts about how the runs were chosen, shown with the result.
     """
-    judged = judge_workload(
-        baseline,
-        candidate,
-        settings,
-        workload=workload,
-        noise_floors=noise_floors,
-        families=families,
+    names = list(dict.fromkeys((*baseline, *candidate)))
+    floors = {name: floors_of(name) for name in names}
+
+    def judged(name: str, families: int | None) -> WorkloadComparison:
+        left, right = baseline.get(name, ()), candidate.get(name, ())
+        pairs = _common_pairs(left, right)
+        expected = golden.get(name, GoldenLosses())
+        return judge_workload(
+            left,
+            right,
+            settings,
+            workload=name,
+            looks=looks_until(pairs, settings) if pairs else None,
+            noise_floors=floors[name],
+            families=families,
+            golden_losses=expected.losses,
+            loss_tolerance_ratio=expected.tolerance_ratio,
+        )
+
+    # The size of the family is how many noisy gates there are, which depends on what is measured, not on the values.
+    alone = {name: judged(name, None) for name in names}
+    families = sum(row.gated and row.kind is Kind.NOISY for result in alone.values() for row in result.rows)
+    return tuple(
+        _explained(
+            judged(name, families) if len(names) > 1 else alone[name],
+            baseline.get(name, ()),
+            candidate.get(name, ()),
+            notes.get(name, ()),
+        )
+        for name in names
     )
-    baseline_kernels, baseline_steps = kernels_of(baseline)
-    candidate_kernels, candidate_steps = kernels_of(candidate)
+
+
+def _common_pairs(baseline: Sequence[Run], candidate: Sequence[Run]) -> int:
+    """Number of interleaved pairs that both sides share."""
+    places = [
+        {(run.launch.schedule, run.launch.pair) for run in runs if run.launch.schedule and not run.spoiled}
+        for runs in (baseline, candidate)
+    ]
+    return len(places[0] & places[1])
+
+
+def _explained(
+    judged: WorkloadComparison, baseline: Sequence[Run], candidate: Sequence[Run], notes: Sequence[Note]
+) -> WorkloadComparison:
+    left, right = ([run for run in runs if not run.spoiled] for runs in (baseline, candidate))
+    baseline_kernels, baseline_steps = kernels_of(left)
+    candidate_kernels, candidate_steps = kernels_of(right)
     changes = (
         diff_kernels(baseline_kernels, baseline_steps, candidate_kernels, candidate_steps)
         if baseline_steps and candidate_steps
@@ -44,7 +91,7 @@ def compare_runs(
     )
     return replace(
         judged,
-        findings=compare_findings(findings_of(baseline), findings_of(candidate)),
+        findings=compare_findings(findings_of(left), findings_of(right)),
         kernel_changes=changes,
         notes=(*notes, *judged.notes),
     )

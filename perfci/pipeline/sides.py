@@ -66,9 +66,9 @@ class Chosen:
 def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
     """The runs to judge among all stored ones.
 
-    Only one comparability key can be judged: the one both sides have that was measured last. Where both sides took part
-    in the same interleaved schedules, only those runs count: others saw another state of the machine. With no common key
-    all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
+    Only one comparability key can be judged: the one both sides have that was measured last. Where both sides took
+    part in the same interleaved schedules, only those runs count: others saw another state of the machine. With no
+    common key all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
     """
     common = {run.environment.key for run in baseline} & {run.environment.key for run in candidate}
     if not common:

@@ -12,7 +12,7 @@ PRIVATE_DIRECTORY = ".perfci"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Configuration and repository found from a folder. ``repository`` is None outside git: imports still work there."""
+    """Configuration and repository of a folder. ``repository`` is None outside git: imports still work there."""
 
     project: Project
     repository: Repository | None

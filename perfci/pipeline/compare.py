@@ -1,0 +1,205 @@
+"""``perfci compare``: from a range of revisions to a stored, judged comparison."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfci.config.load import Workload
+from perfci.errors import UsageError
+from perfci.model.comparison import Comparison, WorkloadComparison
+from perfci.model.run import Note, Revision, Run
+from perfci.model.settings import JudgeSettings
+from perfci.pipeline.interleave import Measured, Session
+from perfci.pipeline.judging import GoldenLosses, judge_all
+from perfci.pipeline.progress import Progress
+from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
+from perfci.pipeline.workspace import Workspace
+from perfci.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """What ``perfci compare`` was asked."""
+
+    revisions: str
+    patterns: tuple[str, ...] = ()
+    preset: str | None = None
+    measure: bool = False
+    remeasure: bool = False
+    dirty: bool = False
+    max_launches: int | None = None
+    max_minutes: float | None = None
+    seed: int | None = None
+    lock_clocks: bool = False
+
+
+def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, progress: Progress) -> Comparison:
+    """Resolve, measure what is missing when asked to, judge, explain, store.
+
+    Raises UsageError for an unknown revision or workload; BackendError when the database fails. Launches that fail do
+    not raise: their workload is NOT_MEASURED in the result, with the reason.
+    """
+    baseline, candidate = resolve_sides(workspace, store, request.revisions, dirty=request.dirty)
+    workloads = _configured(workspace, request)
+    case = _Case(
+        workspace=workspace,
+        store=store,
+        request=request,
+        baseline=baseline,
+        candidate=candidate,
+        workloads=workloads,
+        settings=settings_for(workspace, workloads, request),
+    )
+    names = case.names()
+    measured = case.measure(progress) if request.measure else Measured()
+    chosen = {name: case.runs(name, measured) for name in names}
+    judged = case.judge(
+        {name: runs.baseline for name, runs in chosen.items()},
+        {name: runs.candidate for name, runs in chosen.items()},
+        notes={name: runs.notes for name, runs in chosen.items()},
+    )
+    comparison = Comparison(
+        baseline=baseline,
+        candidate=candidate,
+        workloads=tuple(_with_failure(result, measured.failures.get(result.workload)) for result in judged),
+        error_rate=case.settings.error_rate,
+        notes=case.definition_notes(),
+    )
+    store.add_comparison(comparison)
+    return comparison
+
+
+def settings_for(workspace: Workspace, workloads: Sequence[Workload], request: CompareRequest) -> JudgeSettings:
+    """The judge's settings: general gates, those of the workloads after them, and the effort asked for."""
+    settings = workspace.project.judge
+    most = request.max_launches or settings.max_launches
+    return replace(
+        settings,
+        gates=(*settings.gates, *(gate for workload in workloads for gate in workload.gates)),
+        max_launches=most,
+        min_launches=min(settings.min_launches, most),
+        max_minutes=request.max_minutes or settings.max_minutes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One comparison under way."""
+
+    workspace: Workspace
+    store: Store
+    request: CompareRequest
+    baseline: Revision
+    candidate: Revision
+    workloads: tuple[Workload, ...]
+    settings: JudgeSettings
+
+    def names(self) -> tuple[str, ...]:
+        """Workloads to speak about: the configured ones, those named, else those that a side has runs of."""
+        stored = self.store.workloads()
+        names = [workload.spec.name for workload in self.workloads]
+        names += [name for name in self.request.patterns if name in stored and name not in names]
+        if not names:
+            sides = (self.baseline.identity, self.candidate.identity)
+            names = [name for name in stored if any(self.store.runs(name, side, limit=1) for side in sides)]
+        if not names:
+            raise UsageError(
+                "nothing to compare: no workload is configured, and neither "
+                f"{self.baseline.label} nor {self.candidate.label} has runs",
+                todo="list workloads in perfci.yaml and compare with --measure, or perfci import existing traces",
+            )
+        return tuple(names)
+
+    def judge(
+        self,
+        baseline: Mapping[str, Sequence[Run]],
+        candidate: Mapping[str, Sequence[Run]],
+        *,
+        notes: Mapping[str, Sequence[Note]] | None = None,
+    ) -> tuple[WorkloadComparison, ...]:
+        """Judge all workloads on these runs."""
+        losses = {w.spec.name: GoldenLosses(w.spec.golden_losses, w.spec.loss_tolerance_ratio) for w in self.workloads}
+        return judge_all(
+            baseline, candidate, self.settings, floors_of=self.store.noise_floors, golden=losses, notes=notes or {}
+        )
+
+    def measure(self, progress: Progress) -> Measured:
+        """Launch both sides of the workloads that were not yet measured together."""
+        missing = [w for w in self.workloads if self.request.remeasure or not self._was_measured(w)]
+        if not missing:
+            progress.line("both sides were measured together before; nothing to launch (--remeasure launches again)")
+            return Measured()
+        session = Session(
+            workspace=self.workspace, store=self.store, limits=self.settings, judge=self.judge, progress=progress
+        )
+        if self.request.seed is not None:
+            session.seed = self.request.seed
+        return session.measure(missing, self.baseline, self.candidate, lock_clocks=self.request.lock_clocks)
+
+    def _was_measured(self, workload: Workload) -> bool:
+        """True when both sides hold enough unspoiled launches of common sessions, with today's definition."""
+        wanted = workload.spec.definition_hash
+        pairs = [
+            {
+                (run.launch.schedule, run.launch.pair)
+                for run in self.store.runs(workload.spec.name, side.identity)
+                if run.launch.schedule and not run.spoiled and run.environment.get("workload_hash") == wanted
+            }
+            for side in (self.baseline, self.candidate)
+        ]
+        return len(pairs[0] & pairs[1]) >= self.settings.min_launches
+
+    def runs(self, name: str, measured: Measured) -> Chosen:
+        """The runs of both sides to judge, with what must be said about them."""
+        if name in measured.baseline or name in measured.failures:
+            return Chosen(
+                baseline=tuple(measured.baseline.get(name, ())), candidate=tuple(measured.candidate.get(name, ()))
+            )
+        left = self.store.runs(name, self.baseline.identity)
+        right = self.store.runs(name, self.candidate.identity)
+        repository = self.workspace.repository
+        notes: list[Note] = []
+        if not left and right and repository is not None and not self.request.measure:
+            limit = self.workspace.project.general.stand_in_distance
+            found = stand_in(repository, self.store, name, self.baseline, limit=limit)
+            if found is None:
+                text = f"{self.baseline.label} was never measured, nor any ancestor within {limit} commits"
+                notes.append(Note(code="baseline-never-measured", text=f"{text}; --measure does it"))
+            else:
+                left, note = found
+                notes.append(note)
+        chosen = choose_runs(left, right)
+        return replace(chosen, notes=(*notes, *chosen.notes))
+
+    def definition_notes(self) -> tuple[Note, ...]:
+        """Workload files that differ between the revisions: the change may be in the measuring, not in the code."""
+        repository = self.workspace.repository
+        if repository is None or self.baseline.tree is None or self.candidate.tree is None:
+            return ()
+        notes = []
+        for workload in self.workloads:
+            if workload.definition_file is None or workload.spec.directory == ".":
+                continue
+            changed = repository.changed_paths(self.baseline, self.candidate, workload.spec.directory)
+            if changed:
+                listed = ", ".join(changed[:3]) + (", …" if len(changed) > 3 else "")
+                text = f"the workload {workload.spec.name} itself differs between the two revisions: {listed}"
+                notes.append(Note(code="workload-changed", text=text))
+        return tuple(notes)
+
+
+def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload, ...]:
+    """The selected workloads of the configuration. A plain name that it does not know may be one of imported runs."""
+    if request.measure:
+        return workspace.project.select(request.patterns, preset=request.preset)
+    known = workspace.project.workload_names()
+    imported = [p for p in request.patterns if p not in known and not set(p) & set("*?[:")]
+    patterns = tuple(p for p in request.patterns if p not in imported)
+    if not known or (imported and not patterns):
+        return ()
+    return workspace.project.select(patterns, preset=request.preset)
+
+
+def _with_failure(workload: WorkloadComparison, failure: Note | None) -> WorkloadComparison:
+    if failure is None:
+        return workload
+    return unmeasured(workload.workload, note=failure, baseline=(), candidate=())

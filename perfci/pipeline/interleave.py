@@ -1,0 +1,177 @@
+"""Two sides launched in turns, in pairs, until every gate is decided or the effort is spent."""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfci.capture.schedule import SideName, Slot, next_round, pair_slots
+from perfci.capture.worktree import Worktree, worktrees
+from perfci.config.load import Workload
+from perfci.errors import MeasurementError
+from perfci.model.comparison import WorkloadComparison
+from perfci.model.run import Note, Revision, Run
+from perfci.model.settings import JudgeSettings
+from perfci.pipeline.bench import Bench, Place
+from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said
+from perfci.pipeline.progress import Progress
+from perfci.pipeline.workspace import Workspace
+from perfci.stats.plan import PAIRS_PER_BLOCK, next_action
+from perfci.store.store import Store
+
+MOST_ATTEMPTS = 3
+"""Times a pair is launched because a launch of it was spoiled; after that the machine is not fit to measure."""
+
+Runs = dict[str, list[Run]]
+Judge = Callable[[Mapping[str, Sequence[Run]], Mapping[str, Sequence[Run]]], Sequence[WorkloadComparison]]
+"""Judges all workloads on the runs so far: (baseline runs by workload, candidate runs by workload)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """Runs of both sides of each workload, and why a workload could not be measured."""
+
+    baseline: Runs = field(default_factory=dict)
+    candidate: Runs = field(default_factory=dict)
+    failures: dict[str, Note] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One interleaved measurement of two sides. Every run is stored at once: an interruption loses nothing."""
+
+    workspace: Workspace
+    store: Store
+    limits: JudgeSettings
+    judge: Judge
+    progress: Progress
+    seed: int = field(default_factory=lambda: secrets.randbits(32))
+    schedule: str = field(default_factory=new_schedule)
+    measured: Measured = field(default_factory=Measured)
+    still_open: dict[str, Workload] = field(default_factory=dict)
+    _position: int = 0
+    _started_s: float = field(default_factory=time.monotonic)
+
+    def measure(
+        self, workloads: Sequence[Workload], baseline: Revision, candidate: Revision, *, lock_clocks: bool
+    ) -> Measured:
+        """Launch until decided. A workload whose launch fails is given up (``failures``); the others go on."""
+        repository = self.workspace.require_repository()
+        job = f"perfci compare {baseline.label}..{candidate.label}"
+        with (
+            bench_for(self.workspace, workloads, lock_clocks=lock_clocks, job=job, progress=self.progress) as bench,
+            worktrees(repository, (baseline, candidate)) as (left, right),
+        ):
+            sides = {SideName.BASELINE: left, SideName.CANDIDATE: right}
+            for worktree in (left, right):
+                for note in worktree.notes:
+                    self.progress.line(f"{worktree.revision.label}: {note.text}")
+            self._prepare(workloads, sides)
+            limits = self.limits
+            self.progress.line(
+                f"measuring {baseline.label} and {candidate.label} in turns (seed {self.seed}): up to "
+                f"{limits.max_launches} launches per side, at most {limits.max_minutes:g} min"
+            )
+            for block in range(-(-limits.max_launches // PAIRS_PER_BLOCK)):
+                self._launch_block(bench, sides, block)
+                if not self.still_open:
+                    break
+                if (block + 1) * PAIRS_PER_BLOCK >= limits.min_launches and self._enough():
+                    break
+        return self.measured
+
+    def _prepare(self, workloads: Sequence[Workload], sides: Mapping[SideName, Worktree]) -> None:
+        self.still_open = {workload.spec.name: workload for workload in workloads}
+        for workload in workloads:
+            try:
+                for worktree in sides.values():
+                    prepare_checkout(self.workspace, workload, worktree, self.progress)
+            except MeasurementError as error:
+                self._give_up(workload.spec.name, error)
+
+    def _launch_block(self, bench: Bench, sides: Mapping[SideName, Worktree], block: int) -> None:
+        slots = next_round(block=block, seed=self.seed, workloads=tuple(self.still_open))
+        for first, second in zip(slots[::2], slots[1::2], strict=True):
+            workload = self.still_open.get(first.workload)
+            if workload is None or first.pair >= self.limits.max_launches:
+                continue
+            try:
+                self._launch_pair(bench, sides, workload, (first, second))
+            except MeasurementError as error:
+                self._give_up(workload.spec.name, error)
+
+    def _launch_pair(
+        self, bench: Bench, sides: Mapping[SideName, Worktree], workload: Workload, pair: tuple[Slot, Slot]
+    ) -> None:
+        name = workload.spec.name
+        why = ""
+        for _ in range(MOST_ATTEMPTS):
+            # Both launches are made again when one is spoiled: a launch is comparable with its neighbour in time only.
+            slots = pair_slots(pair=pair[0].pair, seed=self.seed, workload=name, first_position=self._position)
+            runs = {slot.side: self._launch(bench, sides[slot.side], workload, slot) for slot in slots}
+            if not any(run.spoiled for run in runs.values()):
+                self.measured.baseline.setdefault(name, []).append(runs[SideName.BASELINE])
+                self.measured.candidate.setdefault(name, []).append(runs[SideName.CANDIDATE])
+                return
+            why = "; ".join(sorted({note.text for run in runs.values() for note in run.notes if note.spoils}))
+            self.progress.line(f"{name}: pair {pair[0].pair + 1} was spoiled and is launched again: {why}")
+        raise MeasurementError(
+            f"{name}: {MOST_ATTEMPTS} pairs in a row were spoiled: {why}",
+            wanted="a machine that does nothing else while it measures",
+            todo="see `perfci doctor`; stop other work on this GPU",
+        )
+
+    def _launch(self, bench: Bench, worktree: Worktree, workload: Workload, slot: Slot) -> Run:
+        name, most = workload.spec.name, self.limits.max_launches
+        label = f"{slot.side.value} {worktree.revision.label}"
+        self.progress.status(f"{name}: launch {slot.pair + 1} of at most {most}, {label}")
+        place = Place(
+            checkout=worktree.path,
+            private=self.workspace.private,
+            revision=worktree.revision,
+            folder=launch_folder(self.workspace, self.schedule, slot.position, f"{slot.side.value}-{name}"),
+            schedule=self.schedule,
+            pair=slot.pair,
+            position=slot.position,
+            seed=self.seed,
+        )
+        self._position = slot.position + 1
+        run = bench.run_once(workload, place)
+        self.store.add_runs([run])
+        self.progress.line(said(run, slot.pair + 1, most, side=slot.side.value))
+        return run
+
+    def _give_up(self, name: str, error: MeasurementError) -> None:
+        self.measured.failures[name] = Note(code="launch-failed", text=str(error))
+        self.still_open.pop(name, None)
+        self.progress.line(f"{name}: given up: {error}")
+
+    def _enough(self) -> bool:
+        """Look at the results so far, close what is decided, say where the rest stands; True to stop."""
+        judged = [
+            w for w in self.judge(self.measured.baseline, self.measured.candidate) if w.workload in self.still_open
+        ]
+        durations = [run.launch.duration_ns for runs in self.measured.candidate.values() for run in runs]
+        decision = next_action(
+            judged,
+            self.limits,
+            elapsed_s=time.monotonic() - self._started_s,
+            launch_s=sum(durations) / len(durations) / 1e9 if durations else None,
+        )
+        for gate in decision.gates:
+            if gate.effect is not None:
+                low, high = gate.effect.low_ratio, gate.effect.high_ratio
+                self.progress.line(
+                    f"  {gate.workload} {gate.phase}/{gate.metric}: {gate.effect.value_ratio:+.2%} "
+                    f"[{low:+.2%}, {high:+.2%}], budget {gate.budget_ratio or 0:.2%}: {gate.state.value}"
+                )
+        self.still_open = {name: w for name, w in self.still_open.items() if name in decision.open_workloads}
+        if decision.done:
+            self.progress.line(f"stopped after {decision.launches_done} launches per side: {decision.stop}")
+            return True
+        left = "" if decision.remaining_s is None else f", about {decision.remaining_s / 60:.1f} min left"
+        self.progress.line(
+            f"  {decision.launches_done} of about {decision.launches_expected} launches per side "
+            f"(at most {decision.launches_max}){left}"
+        )
+        return not self.still_open

@@ -1,0 +1,139 @@
+"""Launches of one revision, and what every kind of measuring shares."""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perfci.capture.prepare import prepare
+from perfci.capture.process_environment import child_environment
+from perfci.capture.worktree import Worktree, worktrees
+from perfci.config.load import Workload
+from perfci.errors import UsageError
+from perfci.model.metrics import STEP
+from perfci.model.run import Revision, Run
+from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
+from perfci.pipeline.progress import Progress
+from perfci.pipeline.workspace import Workspace
+from perfci.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """What ``perfci run`` was asked."""
+
+    revision: str = "HEAD"
+    patterns: tuple[str, ...] = ()
+    preset: str | None = None
+    launches: int = 1
+    dirty: bool = False
+    lock_clocks: bool = False
+
+
+def measure_revision(
+    workspace: Workspace, store: Store, request: MeasureRequest, progress: Progress
+) -> tuple[Run, ...]:
+    """Launch the selected workloads of one revision ``launches`` times each, storing every run as soon as it is there.
+
+    Raises UsageError for an unknown revision or a dirty tree without ``dirty``, MeasurementError for a launch that
+    failed; runs made before are kept.
+    """
+    repository = workspace.require_repository()
+    workloads = workspace.project.select(request.patterns, preset=request.preset)
+    revision = _revision(workspace, request)
+    schedule = new_schedule()
+    runs: list[Run] = []
+    with (
+        bench_for(
+            workspace, workloads, lock_clocks=request.lock_clocks, job=f"perfci run {revision.label}", progress=progress
+        ) as bench,
+        worktrees(repository, (revision,)) as (worktree,),
+    ):
+        for workload in workloads:
+            prepare_checkout(workspace, workload, worktree, progress)
+        for index in range(request.launches):
+            for workload in workloads:
+                progress.status(f"{workload.spec.name}: launch {index + 1} of {request.launches}")
+                place = Place(
+                    checkout=worktree.path,
+                    private=workspace.private,
+                    revision=revision,
+                    folder=launch_folder(workspace, schedule, len(runs), workload.spec.name),
+                    schedule=schedule,
+                    pair=index,
+                    position=len(runs),
+                    seed=None,
+                )
+                run = bench.run_once(workload, place)
+                store.add_runs([run])
+                runs.append(run)
+                progress.line(said(run, index + 1, request.launches))
+    return tuple(runs)
+
+
+def _revision(workspace: Workspace, request: MeasureRequest) -> Revision:
+    repository = workspace.require_repository()
+    if not request.dirty:
+        # As the candidate of a range, so that the checked-out state with uncommitted changes is refused alike.
+        return repository.resolve_range(f"HEAD..{request.revision}")[1]
+    if request.revision not in ("HEAD", "@"):
+        raise UsageError("--dirty measures the working tree, not another revision", todo="leave the revision away")
+    return repository.working_tree()
+
+
+def new_schedule() -> str:
+    """A name for one measuring session, unique across machines, in the order of time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def launch_folder(workspace: Workspace, schedule: str, position: int, name: str) -> Path:
+    """Where a launch leaves its report, export and log."""
+    return workspace.private / "launches" / schedule / f"{position:03d}-{name}"
+
+
+def said(run: Run, number: int, of: int, *, side: str = "") -> str:
+    """One line about a launch that is done."""
+    step = run.series_of(STEP, "unprofiled_wall_ns") or run.series_of(STEP, "wall_ns")
+    took = f"step {sorted(step.values)[len(step.values) // 2] / 1e6:.3f} ms, " if step else ""
+    who = f"{side} {run.revision.label}".strip()
+    spoiled = ", spoiled" if run.spoiled else ""
+    return f"{run.workload}: launch {number} of {of}, {who}: {took}{run.launch.duration_ns / 1e9:.1f} s{spoiled}"
+
+
+def prepare_checkout(workspace: Workspace, workload: Workload, worktree: Worktree, progress: Progress) -> None:
+    """Run the workload's ``prepare:`` in a checkout, or take its cached result. MeasurementError when it fails."""
+    if not workload.spec.prepare:
+        return
+    progress.status(f"{workload.spec.name}: preparing {worktree.revision.label}")
+    prepared = prepare(
+        worktree,
+        workload.spec.prepare,
+        private=workspace.private,
+        environment=child_environment(os.environ, allow=workload.measure.environment_allow),
+        directory=workload.spec.directory,
+    )
+    state = "from the cache" if prepared.reused else f"in {prepared.duration_ns / 1e9:.1f} s"
+    progress.line(f"{workload.spec.name}: prepared {worktree.revision.label} {state}")
+
+
+@contextmanager
+def bench_for(
+    workspace: Workspace, workloads: Sequence[Workload], *, lock_clocks: bool, job: str, progress: Progress
+) -> Iterator[Bench]:
+    """The bench for these workloads, held while inside."""
+    measure = workloads[0].measure
+    key = tuple((f"user.{name}", value) for name, value in workspace.project.general.environment.key.items())
+    with open_bench(
+        collector=measure.collector,
+        lock_clocks=lock_clocks or measure.lock_clocks,
+        user_key=key,
+        job=job,
+        progress=progress,
+    ) as bench:
+        note = fallback_note(measure.collector, bench.tool)
+        if note is not None:
+            progress.line(note.text)
+        yield bench
