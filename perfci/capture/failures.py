@@ -91,7 +91,7 @@ def launch_failure(remains: Remains) -> MeasurementError | None:
 
 
 def nsys_failed_to_start(remains: Remains) -> bool:
-    """Whether nsys itself broke before the workload's loop began. Seen on busy machines, where its parts miss each other
+    """Whether nsys itself broke before the loop began. Seen on busy machines, where its parts miss each other
     (`sem_open: No such file or directory`); a second try works."""
     return bool(remains.exit_code) and not remains.sidecars and "QuadDCommon::" in remains.log
 

@@ -68,6 +68,7 @@ class Driver:
         self._meters: tuple[EnergyMeter, InstructionMeter] | None = None
         self._entered = False
         self._stepped = False
+        self._refused = False
 
     @property
     def finished(self) -> bool:
@@ -122,7 +123,7 @@ class Driver:
         """The pass over the data is over, whatever the cause; ``reason`` is told when no further pass follows."""
         if self.in_step:
             self.drop_step()
-        if not self.finished:
+        if not self.finished and not self._refused:
             asked, seen = self._next_goal()
             self.reason = f"{reason} after {seen} of {asked} {self.state} steps"
             record.write(self, "short")
@@ -189,6 +190,7 @@ class Driver:
             self._collector = open_collector(self.plan.collector, torch_trace=record.with_rank(self.plan.torch_trace))
         except CaptureError as error:
             self.reason = str(error)
+            self._refused = True
             record.write(self, "aborted")
             print(f"perfci: {error}", file=sys.stderr)
             raise SystemExit(1) from error
@@ -214,7 +216,7 @@ class Driver:
         record.write(self, "complete")
 
     def _at_exit(self) -> None:
-        if self.finished or os.getpid() != self.pid:
+        if self.finished or self._refused or os.getpid() != self.pid:
             return
         marks.deactivate()
         error = getattr(sys, "last_value", None)
