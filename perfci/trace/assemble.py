@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ _OPERATION_NAMES = {
     OperationKind.GRAPH: "CUDA graph",
 }
 
-_Columns = dict[str, NDArray[np.generic]]
+_Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +132,11 @@ def _add_rank(
         }
     )
     waiting = (kind == OperationKind.D2H) & pageable & (rank.operation_call != NO_CALL)
-    tables.calls.append(_call_columns(raw, rank, names, threads, rank_number, several, launch[waiting]))
+    tables.calls.append(
+        _call_columns(
+            raw, rank, names, threads, rank_number=rank_number, several=several, copies_waiting=launch[waiting]
+        )
+    )
     tables.ranges.append(
         {
             "start_ns": rank.range_start_ns,
@@ -157,6 +162,7 @@ def _call_columns(
     rank: RankAttribution,
     names: _Numbering,
     threads: _Numbering,
+    *,
     rank_number: int,
     several: bool,
     copies_waiting: Int64,

@@ -17,6 +17,13 @@ _ALLOCATES = re.compile(
     r"|cuMem(?:Alloc|Free|HostAlloc|HostRegister|HostUnregister|Create|Release|Map|Unmap)\w*"
 )
 _LAUNCHES_GRAPH = re.compile(r"(?:cudaGraphLaunch|cuGraphLaunch)\w*")
+_LAUNCHES_WORK = re.compile(r"(?:cuda|cu)(?:Launch(?:Cooperative)?Kernel|Memcpy|Memset|GraphLaunch)\w*")
+_POLLS = re.compile(r"(?:cuda|cu)(?:Event|Stream)Query")
+
+
+def polls(name: str) -> bool:
+    """True for calls that only ask whether the GPU is done: how often depends on timing, not on the program."""
+    return _POLLS.fullmatch(name) is not None
 
 
 def wait_of(name: str) -> SyncKind:
@@ -27,6 +34,11 @@ def wait_of(name: str) -> SyncKind:
 def allocates(name: str) -> bool:
     """True for calls that take or give back device or pinned memory, from the driver or from a pool."""
     return _ALLOCATES.fullmatch(name) is not None
+
+
+def launches_work(name: str) -> bool:
+    """True for calls after which the GPU has something to do."""
+    return _LAUNCHES_WORK.fullmatch(name) is not None
 
 
 def launches_graph(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The seam between readers and everything behind them: what a profiler recorded, as columns, in no profiler's own terms.
+"""The seam between readers and all behind them: what a profiler recorded, as columns, in no profiler's own terms.
 
 A reader (``nsys_sqlite`` today) fills a RawTrace; steps, attribution and metrics see nothing else. Times are integer
 nanoseconds on one clock per trace, intervals are half-open, rows may come in any order.
@@ -77,8 +77,8 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RawTrace:
-    """One trace file. ``traced_gpu`` is False when the trace holds no CUDA records at all: GPU metrics are then unknown,
-    not 0. ``rank`` is the rank that the file's name states, or None."""
+    """One trace file. ``traced_gpu`` is False when the trace holds no CUDA records at all: GPU metrics are then
+    unknown, not 0. ``rank`` is the rank that the file's name states, or None."""
 
     label: str
     info: TraceInfo

@@ -1,27 +1,35 @@
 """What a trace says: files → Timeline → Extraction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from os import sched_getaffinity
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfci.errors import TraceError
-from perfci.model.metrics import METRICS, AcrossRanks, Unit
+from perfci.errors import PerfciError, TraceError
+from perfci.model.metrics import METRICS, AcrossRanks
 from perfci.model.run import ApiCallStat, KernelStat, Note, Series
-from perfci.model.timeline import Bool, Int64, OperationKind, Timeline
+from perfci.model.timeline import Bool, OperationKind, Timeline
 from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
 from perfci.trace.attribution import PhaseNames, attribute
-from perfci.trace.intervals import sum_by_group
-from perfci.trace.measure import RankMeasurement
+from perfci.trace.intervals import Integers, sum_by_group
+from perfci.trace.measure import measure_rank, phases_with_graphs
 from perfci.trace.nsys_sqlite import read_nsys
 
 
 def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Sequence[str] = ()) -> Timeline:
     """Read and attribute the trace of one process launch: one file, or one file per rank.
 
-    ``step_range`` is the name of the range that is one step; ``phases`` are range names that count as phases besides the
-    built-in ones (empty: every range inside a step). TraceError when a file cannot be read or no complete step is found.
+    ``step_range`` is the name of the range that is one step; ``phases`` are range names that count as phases besides
+    the built-in ones (empty: every range inside a step). TraceError when a file cannot be read or holds no complete
+    step.
     """
     if not paths:
         raise TraceError("no trace file was given", wanted="at least one file")
@@ -39,70 +47,136 @@ def extract(paths: Sequence[Path], *, step_range: str = "step", phases: Sequence
     return extract_timeline(read_timeline(paths, step_range=step_range, phases=phases))
 
 
+def extract_many(
+    launches: Sequence[Sequence[Path]],
+    *,
+    step_range: str = "step",
+    phases: Sequence[str] = (),
+    processes: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Extraction | PerfciError]:
+    """Extract many launches at once, each as ``extract`` does; results in the order of ``launches``.
+
+    A launch that cannot be read gives its error in its place and does not stop the others. ``processes`` defaults to
+    the CPUs this process may use; with 1, or one launch, everything runs here. ``progress`` is called in this process,
+    with the number of launches done, after each.
+    """
+    one = partial(_extract_or_error, step_range=step_range, phases=tuple(phases))
+    wanted = min(processes or len(sched_getaffinity(0)), len(launches))
+    results: list[Extraction | PerfciError | None] = [None] * len(launches)
+    done = 0
+    with _workers(wanted) as pool:
+        pending = {pool.submit(one, tuple(paths)): at for at, paths in enumerate(launches)} if pool else {}
+        finished = ((pending[job], job.result()) for job in as_completed(pending))
+        here = ((at, one(tuple(paths))) for at, paths in enumerate(launches))
+        for at, result in finished if pool else here:
+            results[at] = result
+            done += 1
+            if progress is not None:
+                progress(done)
+    return [result for result in results if result is not None]
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor | None]:
+    if count < 2:
+        yield None
+        return
+    # A fork of a process with threads (progress bars) may hang; a fresh interpreter cannot.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def _extract_or_error(paths: tuple[Path, ...], *, step_range: str, phases: tuple[str, ...]) -> Extraction | PerfciError:
+    try:
+        return extract(paths, step_range=step_range, phases=phases)
+    except PerfciError as error:
+        return error
+
+
 def extract_timeline(timeline: Timeline) -> Extraction:
-    """All trace metrics of a timeline, per step and phase, ranks joined as the metric table declares."""
+    """All trace metrics of a timeline, per step and phase, ranks joined as the metric table declares.
+
+    With several ranks the joined series have the steps that all ranks have. A metric that is not known for a rank is
+    left out of the joined series; ``rank_series`` still has it for the others.
+    """
     ranks = np.unique(timeline.steps.rank).tolist()
-    per_rank = [(rank, RankMeasurement(timeline, rank, traced_gpu=timeline.traced_gpu).series()) for rank in ranks]
-    step_count = min(int(np.count_nonzero(timeline.steps.rank == rank)) for rank in ranks)
-    notes = timeline.notes
+    per_rank = tuple((rank, measure_rank(timeline, rank)) for rank in ranks)
+    counts = [int(np.count_nonzero(timeline.steps.rank == rank)) for rank in ranks]
     return Extraction(
         trace=timeline.info,
-        step_count=step_count,
-        series=per_rank[0][1] if len(per_rank) == 1 else _joined_ranks(per_rank, step_count),
+        step_count=min(counts),
+        series=per_rank[0][1] if len(ranks) == 1 else _joined_ranks([series for _, series in per_rank], min(counts)),
         kernels=_kernel_stats(timeline),
         api_calls=_call_stats(timeline),
-        notes=notes,
+        notes=timeline.notes + _notes(timeline, dict(zip(ranks, counts, strict=True))),
         dropped_step_count=timeline.dropped_step_count,
-        rank_series=tuple(per_rank) if len(per_rank) > 1 else (),
+        rank_series=per_rank if len(ranks) > 1 else (),
     )
 
 
-def _joined_ranks(per_rank: list[tuple[int, tuple[Series, ...]]], step_count: int) -> tuple[Series, ...]:
+def _notes(timeline: Timeline, steps_of_ranks: dict[int, int]) -> tuple[Note, ...]:
+    notes = []
+    if len(set(steps_of_ranks.values())) > 1:
+        counts = ", ".join(f"rank {rank}: {count}" for rank, count in steps_of_ranks.items())
+        text = f"the ranks have different numbers of complete steps ({counts}); those that all have are compared"
+        notes.append(Note(code="steps-differ", text=text))
+    graphs = phases_with_graphs(timeline)
+    if graphs:
+        text = (
+            f"{', '.join(graphs)}: the profiler recorded CUDA graphs as one operation each; kernels, memsets, device "
+            "copies and NCCL inside them are not known (--cuda-graph-trace=node shows them, at a cost in time)"
+        )
+        notes.append(Note(code="kernels-inside-graphs", text=text))
+    if timeline.traced_gpu and len(timeline.api_calls.start_ns) == 0:
+        notes.append(Note(code="no-cuda-calls", text="the trace holds GPU operations but no CUDA calls"))
+    return tuple(notes)
+
+
+def _joined_ranks(per_rank: Sequence[tuple[Series, ...]], step_count: int) -> tuple[Series, ...]:
     found: dict[tuple[str, str], list[Series]] = {}
-    for _, series in per_rank:
+    for series in per_rank:
         for one in series:
             found.setdefault((one.phase, one.metric), []).append(one)
     joined = []
     for (phase, metric), several in found.items():
-        spec = METRICS[metric]
-        table = np.array([one.values[:step_count] for one in several])
-        if spec.across_ranks is AcrossRanks.MAX:
-            values = table.max(axis=0)
-        elif spec.across_ranks is AcrossRanks.SUM:
-            values = table.sum(axis=0)
-        elif len(several) < len(per_rank):
-            continue
-        else:
-            values = table.mean(axis=0)
-        joined.append(Series(phase=phase, metric=metric, values=tuple(values.tolist())))
+        if len(several) == len(per_rank):
+            table = np.array([one.values[:step_count] for one in several])
+            values = _across_ranks(table, METRICS[metric].across_ranks)
+            joined.append(Series(phase=phase, metric=metric, values=tuple(values.tolist())))
     return tuple(joined)
 
 
-def _stats(
-    timeline: Timeline, name: Int64, phase: Int64, step: Int64, duration: Int64, hit: Bool
-) -> list[tuple[str, str, int, int]]:
-    rows = np.flatnonzero(hit & (step >= 0))
-    width = max(len(timeline.names), 1)
-    group = phase[rows].astype(np.int64) * width + name[rows]
-    cells = len(timeline.phases) * width
-    counts = np.bincount(group, minlength=cells)
-    total = sum_by_group(duration[rows], group, cells)
-    found = [
-        (timeline.phases[at // width], timeline.names[at % width], int(counts[at]), int(total[at]))
-        for at in np.flatnonzero(counts).tolist()
-    ]
-    return sorted(found, key=lambda row: (timeline.phases.index(row[0]), -row[3], row[1]))
+def _across_ranks(table: NDArray[Any], how: AcrossRanks) -> NDArray[Any]:
+    """Values of one metric, ranks × steps → steps."""
+    if how is AcrossRanks.MAX:
+        return np.asarray(table.max(axis=0))
+    return np.asarray(table.sum(axis=0) if how is AcrossRanks.SUM else table.mean(axis=0))
 
 
 def _kernel_stats(timeline: Timeline) -> tuple[KernelStat, ...]:
     table = timeline.operations
-    hit = table.kind == OperationKind.KERNEL
-    rows = _stats(timeline, table.name, table.phase, table.step, table.end_ns - table.start_ns, hit)
+    hit = (table.kind == OperationKind.KERNEL) & (table.step >= 0)
+    rows = _stats(timeline, name=table.name[hit], phase=table.phase[hit], time=(table.end_ns - table.start_ns)[hit])
     return tuple(KernelStat(phase=p, name=n, count=c, total_ns=t) for p, n, c, t in rows)
 
 
 def _call_stats(timeline: Timeline) -> tuple[ApiCallStat, ...]:
     table = timeline.api_calls
-    hit = np.ones(len(table.name), dtype=np.bool_)
-    rows = _stats(timeline, table.name, table.phase, table.step, table.end_ns - table.start_ns, hit)
+    hit: Bool = table.step >= 0
+    rows = _stats(timeline, name=table.name[hit], phase=table.phase[hit], time=(table.end_ns - table.start_ns)[hit])
     return tuple(ApiCallStat(phase=p, name=n, count=c, total_ns=t) for p, n, c, t in rows)
+
+
+def _stats(timeline: Timeline, *, name: Integers, phase: Integers, time: Integers) -> list[tuple[str, str, int, int]]:
+    """Phase, name, count and total time; by phase, then most time first."""
+    width = max(len(timeline.names), 1)
+    group = phase.astype(np.int64) * width + name
+    cells = len(timeline.phases) * width
+    counts, totals = np.bincount(group, minlength=cells), sum_by_group(time, group, cells)
+    found = [
+        (at // width, timeline.names[at % width], int(counts[at]), int(totals[at]))
+        for at in np.flatnonzero(counts).tolist()
+    ]
+    ordered = sorted(found, key=lambda row: (row[0], -row[3], row[1]))
+    return [(timeline.phases[phase_at], text, count, total) for phase_at, text, count, total in ordered]

@@ -1,10 +1,15 @@
 """Arithmetic on many half-open intervals at once. Sort and sweep: no joins, no loops over rows."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfci.model.timeline import Int64
+
+Integers = NDArray[np.signedinteger[Any]]
+_EXACT_IN_DOUBLE = 2**53
 
 NOBODY = -1
 """Answer of a Cover where no range is open."""
@@ -53,10 +58,10 @@ def union_of(start_ns: Int64, end_ns: Int64) -> Union:
     return Union(start_ns=blocks.start_ns, end_ns=blocks.end_ns, total_before_ns=np.cumsum(length) - length)
 
 
-def union_by_group(start_ns: Int64, end_ns: Int64, group: Int64) -> GroupedBlocks:
-    """The union of the intervals of each group. Groups are numbers from 0; rows in any order; empty intervals vanish."""
+def union_by_group(start_ns: Int64, end_ns: Int64, group: Integers) -> GroupedBlocks:
+    """The union of the intervals of each group. Groups count from 0; rows in any order; empty intervals vanish."""
     kept = np.flatnonzero(end_ns > start_ns)
-    order = kept[np.lexsort((start_ns[kept], group[kept]))]
+    order = kept[_by_group_and_start(start_ns[kept], group[kept])]
     if len(order) == 0:
         nothing = np.empty(0, dtype=np.int64)
         return GroupedBlocks(group=nothing, start_ns=nothing, end_ns=nothing)
@@ -75,14 +80,21 @@ def union_by_group(start_ns: Int64, end_ns: Int64, group: Int64) -> GroupedBlock
     return GroupedBlocks(group=owner[begin], start_ns=start[begin], end_ns=reached[last] - shift[last])
 
 
-def sum_by_group(value: Int64, group: Int64, group_count: int) -> Int64:
-    """Exact integer sums per group. Groups without rows have 0."""
+def _by_group_and_start(start: Int64, group: Integers) -> Int64:
+    if (start[1:] < start[:-1]).any():
+        return np.lexsort((start, group))
+    if (group[1:] < group[:-1]).any():
+        return np.argsort(group, kind="stable")
+    return np.arange(len(start), dtype=np.int64)
+
+
+def sum_by_group(value: Integers, group: Integers, group_count: int) -> Int64:
+    """Exact integer sums per group. Groups without rows have 0. Values must not be negative."""
+    # Sums of integers are exact in double precision as long as the greatest of them is below 2**53.
+    if len(value) == 0 or int(value.sum(dtype=np.int64)) < _EXACT_IN_DOUBLE:
+        return np.bincount(group, weights=value, minlength=group_count).astype(np.int64)
     total = np.zeros(group_count, dtype=np.int64)
-    if len(value):
-        order = np.argsort(group, kind="stable")
-        owner = group[order]
-        first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
-        total[owner[first]] = np.add.reduceat(value[order].astype(np.int64, copy=False), first)
+    np.add.at(total, group, value)
     return total
 
 

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +15,9 @@ from perfci.model.run import Note
 from perfci.model.timeline import Int32, Int64, OperationKind
 from perfci.model.trace import TraceInfo
 from perfci.trace import schema
+from perfci.trace.calls import launches_work
 from perfci.trace.columns import UNFINISHED, Calls, GpuOperations, Marks, Overheads, RawTrace, Threads
+from perfci.trace.kernels import call_identity
 from perfci.trace.schema import Catalog, Column
 from perfci.trace.sqlite_file import checked_sqlite
 
@@ -23,7 +26,7 @@ _TODO_EXPORT = "export the report again: nsys export --type=sqlite REPORT.nsys-r
 
 
 def read_nsys(path: Path) -> RawTrace:
-    """All that perfci needs of one export. TraceError when the file is none, is damaged, or lacks what every export has."""
+    """All that perfci needs of one export. TraceError when it is none, is damaged, or lacks what all have."""
     with checked_sqlite(path) as file, _connected(file, path) as connection:
         try:
             return _read(connection, path)
@@ -60,8 +63,7 @@ def _read(connection: sqlite3.Connection, path: Path) -> RawTrace:
             wanted=f"at least one of the tables {', '.join(schema.KNOWN)}",
             todo=_TODO_EXPORT,
         )
-    reader = _Reader(connection, catalog)
-    return reader.trace(path)
+    return _Reader(connection, catalog).trace(path)
 
 
 class _Reader:
@@ -90,7 +92,7 @@ class _Reader:
         names_of_threads[np.searchsorted(thread_ids, thread_name["globalTid"][known])] = self._names(
             thread_name["nameId"][known]
         )
-        return RawTrace(
+        trace = RawTrace(
             label=path.name,
             info=self._info(),
             traced_gpu=any(
@@ -126,6 +128,7 @@ class _Reader:
             notes=tuple(notes),
             rank=rank_of_file(path),
         )
+        return self._check_gpu(trace)
 
     def _table(self, table: str, columns: tuple[Column, ...], *, where: str = "") -> dict[str, Int64]:
         names = [column.name for column in columns]
@@ -162,9 +165,39 @@ class _Reader:
         own = self._own_domain(table["domainId"], name)
         return {key: column[own] for key, column in table.items()}, name[own]
 
-    def _own_domain(self, domain: Int64, name: Int32) -> np.ndarray:  # type: ignore[type-arg]
-        """Rows of the program's own marks: those of the default domain."""
-        return np.flatnonzero((domain == 0) & (name >= 0))
+    def _own_domain(self, domain: Int64, name: Int32) -> Int64:
+        """Rows of the program's own marks: those of the default domain, or of all domains when it holds none."""
+        named = name >= 0
+        default = named & (domain == 0)
+        return np.flatnonzero(default if default.any() else named)
+
+    def _check_gpu(self, trace: RawTrace) -> RawTrace:
+        """GPU work must be there when calls launched some; when there is no CUDA record at all, the profiler must not
+        have said that it failed to trace CUDA."""
+        hint = "run without torch.profiler or any other tool that uses CUPTI, then trace again"
+        if trace.traced_gpu and len(trace.operations.start_ns) == 0:
+            launches = [trace.strings[at] for at in np.unique(trace.calls.name).tolist() if at >= 0]
+            if any(launches_work(call_identity(name)) for name in launches):
+                raise TraceError(
+                    f"{trace.label}: CUDA calls launched GPU work, but no GPU operation was recorded",
+                    wanted="kernels and copies",
+                    todo=hint,
+                )
+        if trace.traced_gpu or not trace.info.gpu_models:
+            return trace
+        complaint = schema.cuda_complaint(self._connection, self._catalog)
+        if complaint:
+            raise TraceError(
+                f"{trace.label} holds no CUDA records; the profiler said: {complaint}",
+                wanted="a trace with kernels",
+                todo=hint,
+            )
+        note = Note(
+            code="no-cuda-records",
+            text="the machine has a GPU, but the trace holds no CUDA record: GPU metrics are not known. If the program "
+            "uses CUDA, another profiler (torch.profiler) was active or nsys ran without --trace=cuda",
+        )
+        return replace(trace, notes=(*trace.notes, note))
 
     def _operations(self) -> tuple[list[dict[str, Int64]], Int64]:
         tables = []
@@ -198,6 +231,10 @@ class _Reader:
         flags = np.zeros(len(process), dtype=np.bool_)
         flags[len(kernels["start"]) : len(kernels["start"]) + len(pageable)] = pageable
         start, end = joined("start"), joined("end")
+        untimed = int(np.count_nonzero((start == 0) & (end == 0)))
+        if untimed:
+            text = f"{untimed} GPU operations have no times in the trace; they are counted with no duration"
+            self._notes.append(Note(code="operations-without-times", text=text))
         return GpuOperations(
             start_ns=start,
             end_ns=_not_before(start, end, self._notes, "GPU operations"),
@@ -276,6 +313,6 @@ def _not_before(start: Int64, end: Int64, notes: list[Note], what: str, *, unfin
 
 
 def rank_of_file(path: Path) -> int | None:
-    """The rank that a file's name states: ``run.rank3.sqlite``, ``report_rank-12.sqlite.gz``. None when it states none."""
+    """The rank that a file's name states: ``run.rank3.sqlite``, ``report_rank-12.sqlite.gz``. None: it states none."""
     found = re.search(r"(?:^|[^a-zA-Z])rank[._=-]?(\d+)(?!\d)", path.name)
     return int(found[1]) if found else None

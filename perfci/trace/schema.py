@@ -1,7 +1,7 @@
 """Every table, column and statement of nsys' SQLite exports that perfci relies on. No other file knows them.
 
-Tables exist only when they have rows, columns come and go between versions, newer exports may add ``_V2`` or ``_V3`` to a
-table's name, and the order of rows is not promised. Sources: the export schema that NVIDIA documents at
+Tables exist only when they have rows, columns come and go between versions, newer exports may add ``_V2`` or ``_V3``
+to a table's name, and the order of rows is not promised. Sources: the export schema that NVIDIA documents at
 https://docs.nvidia.com/nsight-systems/ (Exporter schema) and exports of 2022.4 and 2025.3.
 """
 
@@ -35,8 +35,16 @@ OVERHEADS = "PROFILER_OVERHEAD"
 STRINGS = "StringIds"
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 
-KNOWN = (STRINGS, "META_DATA_EXPORT", "META_DATA_CAPTURE", NVTX, CALLS, KERNELS)
+EXPORT_FACTS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+"""What made the export: the second name until 2022."""
+
+KNOWN = (STRINGS, *EXPORT_FACTS, NVTX, CALLS, KERNELS)
 """A database with none of these is not an nsys export."""
+
+
+_CUDA_COMPLAINT = re.compile(
+    r"CUPTI.*(?:error|fail|subscriber|not supported)|CUDA.*(?:could not|not be|fail)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,24 +125,27 @@ RANGES_WHERE = f"eventType IN ({PUSH_POP}, {START_END})"
 
 
 def export_facts(connection: sqlite3.Connection, catalog: Catalog) -> dict[str, str]:
-    """Facts of the capture by stable names: ``version``, ``driver``, ``cuda``, ``started_utc_ns``, ``hostname`` is never
-    read. Absent: not known."""
+    """Facts of the capture by stable names: ``version``, ``driver``, ``cuda``, ``started_utc_ns``. Absent: unknown."""
     facts: dict[str, str] = {}
-    if catalog.has("META_DATA_EXPORT"):
-        for name, value in connection.execute(
-            "SELECT name, value FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'"
-        ):
-            facts["version" if name else ""] = str(value)
+    for table in EXPORT_FACTS:
+        if catalog.has(table):
+            facts |= _named(connection, catalog, table, {"EXPORT_PRODUCT_VERSION": "version"})
     if catalog.has("TARGET_INFO_SYSTEM_ENV"):
         wanted = {"NvDriverVersion": "driver", "CudaDriverVersion": "cuda"}
-        for name, value in connection.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV"):
-            if name in wanted and value:
-                facts[wanted[name]] = str(value)
+        facts |= _named(connection, catalog, "TARGET_INFO_SYSTEM_ENV", wanted)
     if catalog.has("TARGET_INFO_SESSION_START_TIME"):
-        row = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1").fetchone()
+        real, _ = catalog.tables["TARGET_INFO_SESSION_START_TIME"]
+        row = connection.execute(f'SELECT utcEpochNs FROM "{real}" LIMIT 1').fetchone()  # noqa: S608
         if row and isinstance(row[0], int):
             facts["started_utc_ns"] = str(row[0])
     return facts
+
+
+def _named(connection: sqlite3.Connection, catalog: Catalog, table: str, wanted: dict[str, str]) -> dict[str, str]:
+    """Values of a name-value table; without those that stand for nothing."""
+    real, _ = catalog.tables[table]
+    rows = connection.execute(f'SELECT name, value FROM "{real}"')  # noqa: S608
+    return {wanted[name]: str(value) for name, value in rows if name in wanted and value not in (None, "", "0")}
 
 
 def gpu_models(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, ...]:
@@ -147,10 +158,12 @@ def gpu_models(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, .
     return tuple(str(name) for (name,) in connection.execute(f'SELECT name FROM "{real}"') if name)  # noqa: S608
 
 
-def diagnostics(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, ...]:
-    """What the profiler said about its own work, without repeats."""
+def cuda_complaint(connection: sqlite3.Connection, catalog: Catalog) -> str | None:
+    """What the profiler said about its failure to trace CUDA, or None."""
     if not catalog.has(DIAGNOSTICS) or "text" not in catalog.tables[DIAGNOSTICS][1]:
-        return ()
+        return None
     real, _ = catalog.tables[DIAGNOSTICS]
-    rows = connection.execute(f'SELECT "text" FROM "{real}"')  # noqa: S608
-    return tuple(dict.fromkeys(str(text) for (text,) in rows if text))
+    for (text,) in connection.execute(f'SELECT "text" FROM "{real}"'):  # noqa: S608
+        if text and _CUDA_COMPLAINT.search(str(text)):
+            return str(text).strip()
+    return None

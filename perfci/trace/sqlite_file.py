@@ -19,8 +19,8 @@ _TODO_EXPORT = "export the report: nsys export --type=sqlite REPORT.nsys-rep"
 
 @contextmanager
 def checked_sqlite(path: Path) -> Iterator[Path]:
-    """A path to the uncompressed database, for as long as the context lasts. TraceError for all that is not one: missing,
-    a directory, empty, not SQLite, cut in the middle."""
+    """A path to the uncompressed database, for as long as the context lasts. TraceError for all that is not one:
+    missing, a directory, empty, not SQLite, cut in the middle."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEADER_BYTES)
@@ -67,8 +67,8 @@ def _check(path: Path, head: bytes, size: int) -> None:
     if stated is not None and size < stated:
         raise TraceError(
             f"{path} is cut: {size} of {stated} bytes are there",
-            wanted="the whole file",
-            todo="copy or export it again",
+            wanted="all of it",
+            todo="copy it again",
         )
 
 

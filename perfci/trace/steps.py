@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfci.errors import TraceError
-from perfci.model.timeline import Bool, Int32, Int64
+from perfci.model.timeline import Bool, Int64
 from perfci.trace.columns import UNFINISHED, RawTrace
 from perfci.trace.intervals import Cover, cover_of
 
@@ -15,8 +15,8 @@ _NAMES_SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingThread:
-    """The thread of one process that runs the training loop, with its closed step ranges sorted by start. Steps inside a
-    step are the same step and left out."""
+    """The thread of one process that runs the training loop, with its closed step ranges sorted by start. Steps inside
+    a step are the same step and left out."""
 
     process: int
     thread: int
@@ -36,7 +36,7 @@ def is_step_name(name: str, step_range: str) -> bool:
 
 
 def training_threads(raw: RawTrace, step_range: str) -> tuple[TrainingThread, ...]:
-    """One per process that marked steps, in the order of processes. TraceError when there is none, with the likely cause.
+    """One per process that marked steps, in the order of processes. TraceError when there is none, with likely causes.
 
     When several threads of a process marked steps, the one with most counts (the first of equals).
     """
@@ -107,15 +107,16 @@ def no_whole_step(raw: RawTrace) -> TraceError:
 def complete_steps(*, phases_seen: Bool, operation_count: Int64 | None, stopped_inside: Bool) -> Bool:
     """Which steps are whole. Only the first and the last can be cut, by the borders of the capture.
 
-    ``phases_seen`` (steps × phases), ``operation_count`` per step (None: no GPU was traced) and ``stopped_inside`` (the
-    profiler was started or stopped inside the step) are judged so: the first or last step is cut when the profiler stopped
-    in it, when it lacks a phase that all steps between the first and the last have (with two steps: that the other has),
-    or when it launched no GPU work although each of these did. One step alone is cut only when the profiler stopped in it.
+    Given are ``phases_seen`` (steps × phases), ``operation_count`` per step (None: no GPU was traced) and
+    ``stopped_inside`` (the profiler was started or stopped inside the step). The first or last step is cut when the
+    profiler stopped in it, when it lacks a phase that all steps between the first and the last have (with two steps:
+    that the other has), or when it launched no GPU work although each of these did. A step alone is cut only when the
+    profiler stopped in it.
     """
     count = len(phases_seen)
     whole = np.ones(count, dtype=np.bool_)
     for edge in sorted({0, count - 1}):
-        others = np.array([i for i in range(1, count - 1)] or [i for i in range(count) if i != edge], dtype=np.int64)
+        others = np.array([*range(1, count - 1)] or [i for i in range(count) if i != edge], dtype=np.int64)
         if stopped_inside[edge]:
             whole[edge] = False
         elif len(others):
@@ -138,7 +139,7 @@ def stopped_inside(raw: RawTrace, thread: TrainingThread) -> Bool:
     return hit
 
 
-def names_of(raw: RawTrace, threads: Int32) -> tuple[str | None, ...]:
-    """Display names of threads; None where the profiler does not know one."""
-    names = raw.threads.name[threads]
-    return tuple(raw.strings[name] if name >= 0 else None for name in names)
+def name_of(raw: RawTrace, thread: int) -> str:
+    """Name of a thread; empty where the profiler does not know it."""
+    name = raw.threads.name[thread]
+    return raw.strings[name] if name >= 0 else ""
