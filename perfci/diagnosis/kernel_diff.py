@@ -1,7 +1,7 @@
 """Which kernels explain a change of kernel time: the diff of two sides, exact to the nanosecond."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from perfci.model.comparison import KernelChange, KernelChangeKind
@@ -11,8 +11,10 @@ REST = "(other kernels)"
 """Name of the row that carries what the limit cut off, so that the rows of a phase still sum to its change."""
 
 _Key = tuple[str, str]
-_Totals = dict[_Key, tuple[Fraction, Fraction]]
-"""(phase, kernel) → launches and time per step, unrounded."""
+_Amount = tuple[Fraction, Fraction]
+"""Launches and time per step, unrounded."""
+_Totals = dict[_Key, _Amount]
+_NOTHING: _Amount = (Fraction(0), Fraction(0))
 
 
 def diff_kernels(
@@ -38,15 +40,17 @@ def diff_kernels(
         raise ValueError(f"wanted at least one step on both sides, got {baseline_steps} and {candidate_steps}")
     before = _per_step(baseline, baseline_steps)
     after = _per_step(candidate, candidate_steps)
-    nothing = (Fraction(0), Fraction(0))
-    keys = [key for key in before.keys() | after.keys() if before.get(key, nothing) != after.get(key, nothing)]
+    keys = [key for key in before.keys() | after.keys() if before.get(key, _NOTHING) != after.get(key, _NOTHING)]
 
     def delta_ns(key: _Key) -> Fraction:
-        return after.get(key, nothing)[1] - before.get(key, nothing)[1]
+        return after.get(key, _NOTHING)[1] - before.get(key, _NOTHING)[1]
 
     keys.sort(key=lambda key: (-abs(delta_ns(key)), key))
     cut = len(keys) if limit is None else max(limit, 0)
-    shown = [_change(key, before.get(key), after.get(key)) for key in keys[:cut]]
+    shown = [
+        _change(key, _kind(before.get(key), after.get(key)), before.get(key, _NOTHING), after.get(key, _NOTHING))
+        for key in keys[:cut]
+    ]
     return (*shown, *_rest(keys[cut:], before, after))
 
 
@@ -67,24 +71,19 @@ def _per_step(stats: Sequence[KernelStat], steps: int) -> _Totals:
     return {key: (Fraction(counts[key], steps), Fraction(totals_ns[key], steps)) for key in counts if counts[key]}
 
 
-def _change(
-    key: _Key, before: tuple[Fraction, Fraction] | None, after: tuple[Fraction, Fraction] | None
-) -> KernelChange:
-    kind = _kind(before, after)
-    old_count, old_ns = before or (Fraction(0), Fraction(0))
-    new_count, new_ns = after or (Fraction(0), Fraction(0))
+def _change(key: _Key, kind: KernelChangeKind, before: _Amount, after: _Amount) -> KernelChange:
     return KernelChange(
         phase=key[0],
         name=key[1],
         kind=kind,
-        baseline_count=float(old_count),
-        candidate_count=float(new_count),
-        baseline_ns=float(old_ns),
-        candidate_ns=float(new_ns),
+        baseline_count=float(before[0]),
+        candidate_count=float(after[0]),
+        baseline_ns=float(before[1]),
+        candidate_ns=float(after[1]),
     )
 
 
-def _kind(before: tuple[Fraction, Fraction] | None, after: tuple[Fraction, Fraction] | None) -> KernelChangeKind:
+def _kind(before: _Amount | None, after: _Amount | None) -> KernelChangeKind:
     """What explains most of the change: other launches at the old time each, or another time each at the new launches.
 
     A tie goes to the launches: they are exact.
@@ -101,29 +100,18 @@ def _kind(before: tuple[Fraction, Fraction] | None, after: tuple[Fraction, Fract
     return KernelChangeKind.SLOWER if by_speed_ns > 0 else KernelChangeKind.FASTER
 
 
-def _rest(keys: Sequence[_Key], before: Mapping[_Key, tuple[Fraction, Fraction]], after: _Totals) -> list[KernelChange]:
+def _rest(keys: Sequence[_Key], before: _Totals, after: _Totals) -> list[KernelChange]:
     by_phase: dict[str, list[_Key]] = defaultdict(list)
     for key in keys:
         by_phase[key[0]].append(key)
     rows = []
     for phase, cut in sorted(by_phase.items()):
         old, new = _sum(before, cut), _sum(after, cut)
-        row = _change((phase, REST), old, new)
         kind = KernelChangeKind.SLOWER if new[1] > old[1] else KernelChangeKind.FASTER
-        rows.append(
-            KernelChange(
-                phase=phase,
-                name=REST,
-                kind=kind,
-                baseline_count=row.baseline_count,
-                candidate_count=row.candidate_count,
-                baseline_ns=row.baseline_ns,
-                candidate_ns=row.candidate_ns,
-            )
-        )
+        rows.append(_change((phase, REST), kind, old, new))
     return rows
 
 
-def _sum(side: Mapping[_Key, tuple[Fraction, Fraction]], keys: Sequence[_Key]) -> tuple[Fraction, Fraction]:
+def _sum(side: _Totals, keys: Sequence[_Key]) -> _Amount:
     found = [side[key] for key in keys if key in side]
     return sum((count for count, _ in found), Fraction(0)), sum((time_ns for _, time_ns in found), Fraction(0))

@@ -112,7 +112,7 @@ def _neighbours(view: TraceView) -> tuple[Int64, Int64]:
     calls = view.timeline.api_calls
     trivial_name = np.array([any(word in name for word in _TRIVIAL) for name in view.timeline.names], dtype=np.bool_)
     rows = np.flatnonzero(~trivial_name[calls.name]) if len(calls.name) else np.zeros(0, dtype=np.int64)
-    ordered = rows[np.lexsort((calls.start_ns[rows], calls.thread[rows]))]
+    ordered = rows[np.argsort(calls.thread[rows], kind="stable")]  # calls are sorted by start
     same = calls.thread[ordered[1:]] == calls.thread[ordered[:-1]]
     before = np.full(len(calls.start_ns), -1, dtype=np.int64)
     after = before.copy()

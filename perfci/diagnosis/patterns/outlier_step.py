@@ -70,6 +70,8 @@ def _finding(view: TraceView, rank: int, rows: Int64, wall_ns: Int64, outliers: 
     phase, growth_ns = blamed_phase(view, rows[worst : worst + 1], rows[usual])
     where = f"step {int(view.steps.index[rows[worst]])}" + (f" of rank {rank}" if len(view.ranks) > 1 else "")
     first = worst == 0
+    idle_ratio = int(view.step_idle_ns[rows[worst]]) / int(wall_ns[worst])
+    idle = [ratio("GPU idle in the slowest step", idle_ratio)] if view.timeline.traced_gpu else []
     return Finding(
         rule=NAME,
         phase=phase or STEP,
@@ -82,7 +84,7 @@ def _finding(view: TraceView, rank: int, rows: Int64, wall_ns: Int64, outliers: 
             time("median step", median_ns),
             count("outlier steps", len(outliers)),
             count("steps seen", len(rows)),
-            ratio("GPU idle in the slowest step", int(view.step_idle_ns[rows[worst]]) / int(wall_ns[worst])),
+            *idle,
         ),
         confidence=Confidence.HIGH,
         advice=_FIRST if first else _LATER,

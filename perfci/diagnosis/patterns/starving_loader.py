@@ -28,10 +28,11 @@ _ADVICE = (
 def find(view: TraceView) -> Iterable[Finding]:
     """One finding when the GPU idles inside `data` for COST_RATIO of the step.
 
-    The worst step is left out: one refill (start of an epoch, of the window) is not starvation.
+    Nothing is said of a trace without CUDA records: the GPU's idle time is then unknown. The worst step is left out:
+    one refill (start of an epoch, of the window) is not starvation.
     """
     phases = view.phases_named(DATA_PHASES)
-    if view.step_count < MIN_STEPS or not phases:
+    if view.step_count < MIN_STEPS or not phases or not view.timeline.traced_gpu:
         return ()
     ranges = view.ranges_of(phases)
     idle_ns = view.per_step(ranges.step, view.idle_ns(ranges.start_ns, ranges.end_ns, ranges.rank))

@@ -72,7 +72,7 @@ def _named(view: TraceView, pattern: re.Pattern[str]) -> Bool:
 
 def _by_autograd(view: TraceView) -> Bool:
     """Which operations an autograd thread launched."""
-    threads: Bool = np.array([name.startswith("pt_autograd") for name in (*view.timeline.threads, "")], dtype=np.bool_)
+    threads: Bool = np.array(["pt_autograd" in name for name in (*view.timeline.threads, "")], dtype=np.bool_)
     thread = np.append(view.timeline.api_calls.thread, len(view.timeline.threads))  # the last: launch not known
     return np.asarray(threads[thread[view.timeline.operations.launch]], dtype=np.bool_)
 
