@@ -183,11 +183,13 @@ def launch(
     tool: NsysTool | None,
     cpus: tuple[int, ...] = (),
     has_cuda: bool,
+    marker: str | None = None,
 ) -> Launched:
     """Run ``workload`` once in ``checkout`` and return what it left in ``out_dir``.
 
     ``tool`` is the nsys to use (None: there is none), ``cpus`` the cores to pin the workload to (empty: all), and
-    ``has_cuda`` says whether the window is opened by the CUDA profiler or its NVTX twin. MeasurementError for whatever
+    ``has_cuda`` says whether the window is opened by the CUDA profiler or its NVTX twin. ``marker`` is put into the
+    environment of every process of the launch, by which it is found again (default: a fresh one). MeasurementError for whatever
     keeps the launch from being a whole measurement; the log is kept and named in it. No process of the launch is left,
     also after KeyboardInterrupt.
     """
@@ -214,7 +216,7 @@ def launch(
                 directory=directory,
                 log_path=out_dir / _LOG,
                 timeout_s=settings.launch_timeout_s,
-                marker=uuid.uuid4().hex,
+                marker=marker or uuid.uuid4().hex,
             )
             remains = _remains(outcome, settings, out_dir=out_dir, trace=trace)
             if not nsys_failed_to_start(remains):

@@ -54,25 +54,24 @@ def compare(
     from perfci.model.verdict import exit_code_of  # noqa: PLC0415
     from perfci.pipeline.compare import CompareRequest, run_comparison  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.store.store import open_store  # noqa: PLC0415
 
     outputs = plan_outputs(formats, files)
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
-    comparison = run_comparison(
-        workspace,
-        CompareRequest(
-            revisions=revisions,
-            patterns=patterns,
-            preset=preset,
-            measure=measure or remeasure,
-            remeasure=remeasure,
-            dirty=dirty,
-            max_launches=max_launches,
-            max_minutes=max_minutes,
-            seed=seed,
-            lock_clocks=lock_clocks,
-        ),
-        StderrProgress(),
+    request = CompareRequest(
+        revisions=revisions,
+        patterns=patterns,
+        preset=preset,
+        measure=measure or remeasure,
+        remeasure=remeasure,
+        dirty=dirty,
+        max_launches=max_launches,
+        max_minutes=max_minutes,
+        seed=seed,
+        lock_clocks=lock_clocks,
     )
+    with open_store(workspace.project.database_url) as store:
+        comparison = run_comparison(workspace, store, request, StderrProgress())
     now = datetime.now(UTC)
     reproduce = f"perfci {shlex.join(sys.argv[1:])}"
     for output in outputs:

@@ -39,19 +39,18 @@ def run(
     from perfci.pipeline.measure import MeasureRequest, measure_revision  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
     from perfci.report.runs import runs_json, runs_text  # noqa: PLC0415
+    from perfci.store.store import open_store  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
-    runs = measure_revision(
-        workspace,
-        MeasureRequest(
-            revision=revision or "HEAD",
-            patterns=patterns,
-            preset=preset,
-            launches=launches,
-            dirty=dirty,
-            lock_clocks=lock_clocks,
-        ),
-        StderrProgress(),
+    request = MeasureRequest(
+        revision=revision or "HEAD",
+        patterns=patterns,
+        preset=preset,
+        launches=launches,
+        dirty=dirty,
+        lock_clocks=lock_clocks,
     )
+    with open_store(workspace.project.database_url) as store:
+        runs = measure_revision(workspace, store, request, StderrProgress())
     click.echo(runs_json(runs) if format_name == "json" else runs_text(runs), nl=False)
     return ExitCode.MEASUREMENT if all(run.spoiled for run in runs) else ExitCode.OK

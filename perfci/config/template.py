@@ -17,7 +17,7 @@ workloads:
     # directory: .              # folder to run in, below the repository root
     # phases: [tokenize]        # your own phases; empty: every marked range inside a step
     # env: {BATCH_SIZE: "32"}
-    # prepare: pip install -e . # once per revision, before measuring
+    # prepare: python setup.py build_ext --inplace   # once per revision, before measuring
 
 measure:
   warmup_steps: 10      # flagged, never judged

@@ -2,6 +2,7 @@
 
 import os
 import statistics
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from perfci.capture.launch import launch
 from perfci.capture.lock import hold_machine, lock_directory
 from perfci.capture.nsys import NsysTool, find_nsys
 from perfci.capture.nvml import GpuFacts, Nvml, open_nvml
-from perfci.capture.pinning import choose_cpus, numa_node_of_gpu, read_topology
+from perfci.capture.pinning import cpus_for_launch
 from perfci.capture.sampler import judge, measured_fields, sampling
 from perfci.capture.sidecar import facts_of
+from perfci.capture.supervise import MARKER
 from perfci.config.load import Workload
 from perfci.diagnosis.rules import find
 from perfci.errors import MeasurementError
@@ -39,6 +41,8 @@ class Place:
     pair: int
     position: int
     seed: int | None
+    notes: tuple[Note, ...] = ()
+    """What must be known of the checkout: missing submodules, a prepared build."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,11 +60,17 @@ class Bench:
     def run_once(self, workload: Workload, place: Place) -> Run:
         """One process launch, from start to Run. Raises MeasurementError when it did not give a measurement."""
         host = read_host()
-        cpus: tuple[int, ...] = ()
-        if workload.measure.pin_cpus:
-            node = numa_node_of_gpu(self.gpus[0].pci_bus_id) if self.gpus else None
-            cpus = choose_cpus(read_topology(), ranks=max(1, len(self.gpus)), near_node=node, cpu_quota=host.cpu_quota)
-        with sampling(self.nvml, [gpu.uuid for gpu in self.gpus]) as watched:
+        cpus = (
+            cpus_for_launch(
+                ranks=max(1, len(self.gpus)),
+                gpu_pci_bus_id=self.gpus[0].pci_bus_id if self.gpus else None,
+                cpu_quota=host.cpu_quota,
+            )
+            if workload.measure.pin_cpus
+            else ()
+        )
+        marker = uuid.uuid4().hex
+        with sampling(self.nvml, [gpu.uuid for gpu in self.gpus], marker=f"{MARKER}={marker}") as watched:
             launched = launch(
                 workload.spec,
                 workload.measure,
@@ -69,6 +79,7 @@ class Bench:
                 tool=self.tool,
                 cpus=cpus,
                 has_cuda=bool(self.gpus),
+                marker=marker,
             )
         level_mhz = statistics.median(self.clock_levels_mhz) if self.clock_levels_mhz else None
         facts = facts_of(launched.sidecars)
@@ -82,11 +93,11 @@ class Bench:
             locked_mhz=self.locked_mhz,
         )
         fields = merge_software(fields, dict(facts.environment))
-        notes = [*facts.notes, *extraction.notes]
+        notes = [*place.notes, *facts.notes, *extraction.notes]
         if watched.recording is not None:
             fields |= measured_fields(watched.recording)
             notes += judge(watched.recording, level_mhz=level_mhz)
-            if "sm_clock_mhz" in fields:
+            if "sm_clock_mhz" in fields and not any(note.spoils for note in notes):
                 self.clock_levels_mhz.append(float(fields["sm_clock_mhz"]))
         fields |= {
             "perfci": __version__,

@@ -49,6 +49,7 @@ class Session:
     schedule: str = field(default_factory=new_schedule)
     measured: Measured = field(default_factory=Measured)
     still_open: dict[str, Workload] = field(default_factory=dict)
+    _notes: dict[tuple[str, SideName], tuple[Note, ...]] = field(default_factory=dict)
     _position: int = 0
     _started_s: float = field(default_factory=time.monotonic)
 
@@ -63,9 +64,6 @@ class Session:
             worktrees(repository, (baseline, candidate)) as (left, right),
         ):
             sides = {SideName.BASELINE: left, SideName.CANDIDATE: right}
-            for worktree in (left, right):
-                for note in worktree.notes:
-                    self.progress.line(f"{worktree.revision.label}: {note.text}")
             self._prepare(workloads, sides)
             limits = self.limits
             self.progress.line(
@@ -84,8 +82,9 @@ class Session:
         self.still_open = {workload.spec.name: workload for workload in workloads}
         for workload in workloads:
             try:
-                for worktree in sides.values():
-                    prepare_checkout(self.workspace, workload, worktree, self.progress)
+                for side, worktree in sides.items():
+                    noted = prepare_checkout(self.workspace, workload, worktree, self.progress)
+                    self._notes[workload.spec.name, side] = noted
             except MeasurementError as error:
                 self._give_up(workload.spec.name, error)
 
@@ -134,6 +133,7 @@ class Session:
             pair=slot.pair,
             position=slot.position,
             seed=self.seed,
+            notes=self._notes[name, slot.side],
         )
         self._position = slot.position + 1
         run = bench.run_once(workload, place)

@@ -12,9 +12,8 @@ from perfci.capture.prepare import prepare
 from perfci.capture.process_environment import child_environment
 from perfci.capture.worktree import Worktree, worktrees
 from perfci.config.load import Workload
-from perfci.errors import UsageError
 from perfci.model.metrics import STEP
-from perfci.model.run import Revision, Run
+from perfci.model.run import Note, Run
 from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
@@ -43,7 +42,7 @@ def measure_revision(
     """
     repository = workspace.require_repository()
     workloads = workspace.project.select(request.patterns, preset=request.preset)
-    revision = _revision(workspace, request)
+    revision = repository.resolve_measured(request.revision, dirty=request.dirty)
     schedule = new_schedule()
     runs: list[Run] = []
     with (
@@ -52,8 +51,7 @@ def measure_revision(
         ) as bench,
         worktrees(repository, (revision,)) as (worktree,),
     ):
-        for workload in workloads:
-            prepare_checkout(workspace, workload, worktree, progress)
+        notes = {w.spec.name: prepare_checkout(workspace, w, worktree, progress) for w in workloads}
         for index in range(request.launches):
             for workload in workloads:
                 progress.status(f"{workload.spec.name}: launch {index + 1} of {request.launches}")
@@ -66,22 +64,13 @@ def measure_revision(
                     pair=index,
                     position=len(runs),
                     seed=None,
+                    notes=notes[workload.spec.name],
                 )
                 run = bench.run_once(workload, place)
                 store.add_runs([run])
                 runs.append(run)
                 progress.line(said(run, index + 1, request.launches))
     return tuple(runs)
-
-
-def _revision(workspace: Workspace, request: MeasureRequest) -> Revision:
-    repository = workspace.require_repository()
-    if not request.dirty:
-        # As the candidate of a range, so that the checked-out state with uncommitted changes is refused alike.
-        return repository.resolve_range(f"HEAD..{request.revision}")[1]
-    if request.revision not in ("HEAD", "@"):
-        raise UsageError("--dirty measures the working tree, not another revision", todo="leave the revision away")
-    return repository.working_tree()
 
 
 def new_schedule() -> str:
@@ -103,10 +92,15 @@ def said(run: Run, number: int, of: int, *, side: str = "") -> str:
     return f"{run.workload}: launch {number} of {of}, {who}: {took}{run.launch.duration_ns / 1e9:.1f} s{spoiled}"
 
 
-def prepare_checkout(workspace: Workspace, workload: Workload, worktree: Worktree, progress: Progress) -> None:
-    """Run the workload's ``prepare:`` in a checkout, or take its cached result. MeasurementError when it fails."""
+def prepare_checkout(
+    workspace: Workspace, workload: Workload, worktree: Worktree, progress: Progress
+) -> tuple[Note, ...]:
+    """Run the workload's ``prepare:`` in a checkout, or take its cached result. MeasurementError when it fails.
+
+    Returns what must be known of the checkout from then on.
+    """
     if not workload.spec.prepare:
-        return
+        return worktree.notes
     progress.status(f"{workload.spec.name}: preparing {worktree.revision.label}")
     prepared = prepare(
         worktree,
@@ -117,6 +111,7 @@ def prepare_checkout(workspace: Workspace, workload: Workload, worktree: Worktre
     )
     state = "from the cache" if prepared.reused else f"in {prepared.duration_ns / 1e9:.1f} s"
     progress.line(f"{workload.spec.name}: prepared {worktree.revision.label} {state}")
+    return (*worktree.notes, *prepared.notes)
 
 
 @contextmanager
