@@ -188,10 +188,10 @@ def launch(
     """Run ``workload`` once in ``checkout`` and return what it left in ``out_dir``.
 
     ``tool`` is the nsys to use (None: there is none), ``cpus`` the cores to pin the workload to (empty: all), and
-    ``has_cuda`` says whether the window is opened by the CUDA profiler or its NVTX twin. ``marker`` is put into the
-    environment of every process of the launch, by which it is found again (default: a fresh one). MeasurementError for whatever
-    keeps the launch from being a whole measurement; the log is kept and named in it. No process of the launch is left,
-    also after KeyboardInterrupt.
+    ``has_cuda`` says whether the window is opened by the CUDA profiler or its NVTX twin. ``marker`` goes into the
+    environment of every process of the launch, by which it is found again (default: a fresh one). MeasurementError for
+    whatever keeps the launch from being a whole measurement; the log is kept and named in it. No process of the launch
+    is left, also after KeyboardInterrupt.
     """
     collector = chosen_collector(settings, tool)
     _prepare_folder(out_dir)
