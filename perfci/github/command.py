@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from perfci.github.event import FULL_SHA, Event, EventKind
 from perfci.github.port import GitHubPort, PullRequest
+from perfci.github.sticky import our_comments, state_of
 
 WRITERS = frozenset({"admin", "maintain", "write"})
 """Permissions that may start a measurement and accept a regression."""
@@ -41,11 +42,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorized:
-    """A command that may be obeyed, with the pull request it is about."""
+    """A command that may be obeyed, with the pull request it is about. ``measured`` is Event.order of the result that
+    stands in our comment for this head (accept only): the run whose bundles are to be published again."""
 
     command: Command
     pull: PullRequest
     author: str
+    measured: tuple[int, int] | None = None
 
 
 def parse_command(body: str) -> Command | Refusal:  # noqa: PLR0911  (one line per refusal)
@@ -71,9 +74,12 @@ def parse_command(body: str) -> Command | Refusal:  # noqa: PLR0911  (one line p
     return Command(verb=verb, sha=sha, workloads=tuple(arguments))
 
 
-def authorize(port: GitHubPort, event: Event) -> Authorized | Refusal:  # noqa: PLR0911  (one line per refusal)
+def authorize(  # noqa: PLR0911  (one line per refusal)
+    port: GitHubPort, event: Event, *, name: str = "perfci"
+) -> Authorized | Refusal:
     """Decide about the command of an ``issue_comment`` event: it must be on an open pull request, by an account with
-    write permission (asked of GitHub, not taken from the event's author_association), and name the present head."""
+    write permission (asked of GitHub, not taken from the event's author_association), and name the present head.
+    ``name`` is that of the check, see PublishSettings."""
     if event.kind is not EventKind.ISSUE_COMMENT or event.comment is None:
         return Refusal(why="no comment", silent=True)
     command = parse_command(event.comment.body)
@@ -88,7 +94,31 @@ def authorize(port: GitHubPort, event: Event) -> Authorized | Refusal:  # noqa: 
         return Refusal(why=f"pull request #{pull.number} is {pull.state}")
     if pull.head_sha != command.sha:
         return Refusal(why=f"the head of #{pull.number} is {pull.head_sha}, not the commit you named")
-    return Authorized(command=command, pull=pull, author=event.comment.author)
+    measured = None
+    if command.verb is Verb.ACCEPT:
+        measured = _measured(port, pull, name)
+        if measured is None:
+            return Refusal(why="nothing was measured for this commit yet, so there is nothing to accept")
+    return Authorized(command=command, pull=pull, author=event.comment.author, measured=measured)
+
+
+def _measured(port: GitHubPort, pull: PullRequest, name: str) -> tuple[int, int] | None:
+    states = [state_of(comment.body) for comment in our_comments(port, pull.number, name)]
+    orders = [state.measured for state in states if state is not None and state.head_sha == pull.head_sha]
+    return max(orders, default=None)
+
+
+def authorization_outputs(authorized: Authorized) -> str:
+    """Lines for GITHUB_OUTPUT. Every value is of a closed shape (hash, number, word, glob), so none can add a line."""
+    command = authorized.command
+    outputs = {
+        "verb": command.verb.value,
+        "head_sha": authorized.pull.head_sha,
+        "base_sha": authorized.pull.base_sha,
+        "workloads": " ".join(command.workloads),
+        "measured_run": str(authorized.measured[0]) if authorized.measured is not None else "",
+    }
+    return "".join(f"{name}={value}\n" for name, value in outputs.items())
 
 
 def measured_event(event: Event, authorized: Authorized) -> Event:

@@ -70,6 +70,7 @@ def publish(
     settings: PublishSettings | None = None,
     stored: Iterable[Acceptance] = (),
     hint: int | None = None,
+    measured: tuple[int, int] | None = None,
     summary_path: Path | None = None,
 ) -> PublishOutcome:
     """Show the comparison on the head commit of the event.
@@ -77,7 +78,8 @@ def publish(
     The job summary is written first, and always. Then the pull request is located and its head read: when it has moved
     on, nothing is posted. Then the check run (a commit status where check runs are refused) and, after the head was
     read once more, the sticky comment. ``stored`` are acceptances kept from earlier; ``hint`` is the pull request
-    number of a bundle, see locate_pull_request.
+    number of a bundle, see locate_pull_request. ``measured`` names the run whose bundles these are, when it is not the
+    run of the event (Authorized.measured).
 
     Never raises BackendError: what could not be posted is in ``failures``. The exit code is the verdict's; only when
     that is 0 and something could not be posted it is 6.
@@ -92,6 +94,7 @@ def publish(
         name=settings.name,
         head_sha=event.head_sha or comparison.candidate.commit or "0" * 40,
         order=event.order,
+        measured=measured or event.order,
         digest=hashlib.sha256("\n".join(digest_rows(comparison)).encode()).hexdigest()[:16],
         green=comparison.verdict in (Verdict.PASS, Verdict.IMPROVEMENT) and reason is None,
     )

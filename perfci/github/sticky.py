@@ -15,12 +15,14 @@ _MARKER = re.compile(r"<!-- perfci (\{[^\r\n]{1,400}\}) -->")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyState:
-    """What a comment remembers in its first, invisible line. ``order`` is Event.order of the result; ``digest`` stands
-    for the verdicts of all checks; ``green``: nothing in it asks for attention."""
+    """What a comment remembers in its first, invisible line. ``order`` is Event.order of the result, ``measured`` the
+    run whose bundles it came from (another one when it was published again); ``digest`` stands for the verdicts of all
+    checks; ``green``: nothing in it asks for attention."""
 
     name: str
     head_sha: str
     order: tuple[int, int]
+    measured: tuple[int, int]
     digest: str
     green: bool
 
@@ -45,8 +47,8 @@ def marker_line(state: StickyState) -> str:
     fields = {
         "name": state.name,
         "head": state.head_sha,
-        "run": state.order[0],
-        "attempt": state.order[1],
+        "order": state.order,
+        "measured": state.measured,
         "digest": state.digest,
         "green": state.green,
     }
@@ -65,12 +67,19 @@ def state_of(body: str) -> StickyState | None:
         return StickyState(
             name=str(fields["name"]),
             head_sha=fields["head"],
-            order=(int(fields["run"]), int(fields["attempt"])),
+            order=_pair(fields["order"]),
+            measured=_pair(fields["measured"]),
             digest=str(fields["digest"]),
             green=fields["green"] is True,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _pair(value: object) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(n, int) for n in value):
+        raise ValueError("wanted two numbers")
+    return value[0], value[1]
 
 
 def upsert_comment(port: GitHubPort, number: int, body: str, state: StickyState, *, quiet: bool) -> Upsert:
@@ -80,19 +89,20 @@ def upsert_comment(port: GitHubPort, number: int, body: str, state: StickyState,
     dropped. When two publishers created at once, both see both comments afterwards, and both keep the oldest comment
     with the newest result and delete the others: the outcome does not depend on who is faster.
     """
-    mine = _ours(port, number, state.name)
+    mine = our_comments(port, number, state.name)
     if mine:
         return _update(port, mine, body, state, quiet=quiet)
     if quiet and state.green:
         return Upsert.UNCHANGED
     made = port.create_comment(number, body, marker=marker_line(state))
-    after = _ours(port, number, state.name)
+    after = our_comments(port, number, state.name)
     if [comment.id for comment in after] != [made.id] and after:
         return _settle(port, after, body, state, made)
     return Upsert.CREATED
 
 
-def _ours(port: GitHubPort, number: int, name: str) -> list[Comment]:
+def our_comments(port: GitHubPort, number: int, name: str) -> list[Comment]:
+    """Our comments on a pull request, oldest first: by our account, with our marker and this name in the first line."""
     login = port.login().lower()
     found = [
         comment

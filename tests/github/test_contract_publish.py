@@ -93,7 +93,7 @@ def test_our_comment_is_found_on_any_page(server, before, after):
 
 
 def state(*, order=(1, 1), head=HEAD, name="perfci", digest="0" * 16, green=False):
-    return StickyState(name=name, head_sha=head, order=order, digest=digest, green=green)
+    return StickyState(name=name, head_sha=head, order=order, measured=order, digest=digest, green=green)
 
 
 def test_a_strangers_comment_with_our_marker_is_left_alone(server):

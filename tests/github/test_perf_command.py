@@ -1,10 +1,20 @@
 """`/perf`: who may start a measurement or accept a regression, of which commit."""
 
 import pytest
-from github_cases import HEAD, event, port_to
+from github_cases import BASE, CONTEXT, HEAD, NOW, event, of, port_to
 
-from perfci.github.command import Authorized, Refusal, Verb, authorize, measured_event, parse_command
+from perfci.github.command import (
+    Authorized,
+    Refusal,
+    Verb,
+    authorization_outputs,
+    authorize,
+    measured_event,
+    parse_command,
+)
 from perfci.github.event import EventKind, IssueCommentInfo
+from perfci.github.publish import publish
+from perfci.model.verdict import Verdict
 
 
 def asked(server, body, author="alice", **more):
@@ -24,6 +34,13 @@ def test_a_writer_who_names_the_head_may_run(server, permission):
     found = asked(server, f"/perf run {HEAD} gpt res*\nplease")
     assert isinstance(found, Authorized)
     assert (found.command.verb, found.command.workloads) == (Verb.RUN, ("gpt", "res*"))
+    assert authorization_outputs(found).splitlines() == [
+        "verb=run",
+        f"head_sha={HEAD}",
+        f"base_sha={BASE}",
+        "workloads=gpt res*",
+        "measured_run=",
+    ]
     known = measured_event(event(head_sha=None), found)
     assert (known.head_sha, known.head_repository, known.head_branch) == (HEAD, "octo/train", "topic")
 
@@ -77,3 +94,16 @@ def test_the_reason_may_span_lines():
     command = parse_command(f"/perf accept {HEAD.upper()}\nneeded for correctness,\r\nsee the design note")
     assert command.reason == "needed for correctness, see the design note"
     assert command.sha == HEAD
+
+
+def test_accepting_needs_a_result_of_this_head_and_names_the_run_that_measured_it(server):
+    server.state.permissions["alice"] = "write"
+    body = f"/perf accept {HEAD} slower but right"
+    assert "nothing was measured" in asked(server, body).why
+    publish(of(Verdict.REGRESSION), event(), port_to(server), context=CONTEXT, now=NOW)
+    assert asked(server, body).measured == (500, 1)
+    again = event(run_id=900)
+    publish(of(Verdict.REGRESSION), again, port_to(server), context=CONTEXT, now=NOW, measured=(500, 1))
+    found = asked(server, body)
+    assert found.measured == (500, 1), "still the run that has the bundles"
+    assert "measured_run=500" in authorization_outputs(found)

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# One step of a perfci workflow. All input comes through the environment, so nothing of it is ever read as shell code.
+set -euo pipefail
+cd "${DIRECTORY:-.}"
+export PATH="$RUNNER_TEMP/perfci-venv/bin:$PATH"
+
+database=()
+if [ -n "${PERFCI_DATABASE_URL:-}" ]; then
+    database=(--db "$PERFCI_DATABASE_URL")
+fi
+
+case "$MODE" in
+plan)
+    read -r -a labels <<<"$GPU_LABELS"
+    arguments=()
+    for label in "${labels[@]}"; do arguments+=(--gpu "$label"); done
+    read -r -a workloads <<<"$WORKLOAD"
+    for workload in "${workloads[@]}"; do arguments+=(--workload "$workload"); done
+    matrix="$(perfci plan --format github-matrix "${arguments[@]}")"
+    {
+        echo "matrix=$matrix"
+        echo "count=$(python3 -c 'import json, sys; print(len(json.loads(sys.argv[1])["include"]))' "$matrix")"
+    } >>"$GITHUB_OUTPUT"
+    ;;
+authorize)
+    perfci authorize >>"$GITHUB_OUTPUT"
+    ;;
+measure)
+    workload=()
+    if [ -n "$WORKLOAD" ]; then workload=(--workload "$WORKLOAD"); fi
+    code=0
+    if [ -n "$BASE" ]; then
+        perfci compare "$BASE...$HEAD_REVISION" --measure --no-report "${workload[@]}" || code=$?
+    else
+        perfci run --revision "$HEAD_REVISION" "${workload[@]}" || code=$?
+    fi
+    # The verdict belongs to the publisher: here only a failure to measure fails the job. The bundle is written in any
+    # case, so that the failures of single launches are published, too.
+    perfci bundle -o "$RUNNER_TEMP/perfci-bundle/perfci-$GPU-${WORKLOAD:-all}.json.gz" "${workload[@]}"
+    case "$code" in 0 | 3 | 4) ;; *) exit "$code" ;; esac
+    ;;
+publish)
+    bundles=()
+    if [ -n "$BUNDLES" ] && [ -d "$BUNDLES" ]; then
+        while IFS= read -r -d '' file; do bundles+=(--bundle "$file"); done \
+            < <(find "$BUNDLES" -type f -name 'perfci-*.json.gz' -print0 | sort -z)
+    fi
+    perfci publish "${bundles[@]}" "${database[@]}"
+    ;;
+*)
+    echo "perfci action: unknown mode '$MODE'" >&2
+    exit 2
+    ;;
+esac
