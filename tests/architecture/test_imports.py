@@ -109,6 +109,7 @@ def test_workload_imports_only_torch_and_phases(path: Path) -> None:
     allowed = {"torch", "perfci.phases", "faults"}
     standard = {
         "argparse",
+        "runpy",
         "os",
         "math",
         "random",
