@@ -11,17 +11,18 @@ from perfci.model.sidecar import Sidecar, SidecarStatus
 
 _QDSTRM = re.compile(r"Generating '(/[^'\n]+\.qdstrm)'")
 
+_DISK_FULL = (
+    "the disk filled up during the launch",
+    "make room where the runs are kept and in the temporary folder, or capture fewer steps",
+)
+
 _NSYS_SAYS = (
     (
         re.compile(r"unrecogni[sz]ed option '?(--[\w-]+)", re.IGNORECASE),
         "this nsys does not know the option {0}",
         "install a newer Nsight Systems, or name one in PERFCI_NSYS",
     ),
-    (
-        re.compile(r"no space left on device", re.IGNORECASE),
-        "the disk filled up during the launch",
-        "make room where the runs are kept and in the temporary folder, or capture fewer steps",
-    ),
+    (re.compile(r"no space left on device", re.IGNORECASE), *_DISK_FULL),
     (
         re.compile(r"(?:Program|Executable) not found: (\S+)"),
         "nsys does not find the program {0}",
@@ -33,6 +34,8 @@ _NSYS_SAYS = (
         "see `perfci doctor`; in a container, start it with the profiling capabilities of the GPU driver",
     ),
 )
+
+_NSYS_BROKE = re.compile(r"QuadDCommon::|Connection to the Agent lost")
 
 
 def qdstrm_in(log: str) -> Path | None:
@@ -51,14 +54,6 @@ def _ending(exit_code: int) -> str:
     return f"signal {name}" if exit_code < 0 else f"exit code {exit_code}, signal {name}"
 
 
-def _nsys_complaint(log: str) -> tuple[str, str] | None:
-    for pattern, seen, todo in _NSYS_SAYS:
-        found = pattern.search(log)
-        if found:
-            return seen.format(*found.groups()), todo
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
     """What is left of a launch. ``exit_code`` None: ended for its time. ``trace`` is the file that the collector had to
@@ -71,6 +66,7 @@ class Remains:
     sidecars: tuple[Sidecar, ...]
     trace: Path
     trace_exists: bool
+    disk_full: bool = False
     raw_recording: Path | None = None
 
     @property
@@ -85,15 +81,29 @@ class Remains:
         return MeasurementError(f"{seen}\n    log: {self.log_path}\n    {tail}", wanted=wanted, todo=todo)
 
 
+def _complaint(remains: Remains) -> tuple[str, str] | None:
+    """What nsys or the disk says about a launch that left no trace."""
+    if remains.disk_full:
+        return _DISK_FULL
+    for pattern, seen, todo in _NSYS_SAYS:
+        found = pattern.search(remains.log)
+        if found:
+            return seen.format(*found.groups()), todo
+    return None
+
+
 def launch_failure(remains: Remains) -> MeasurementError | None:
     """The first reason why this launch must not count, or None when it is whole."""
     return _process_failure(remains) or _loop_failure(remains) or _trace_failure(remains)
 
 
-def nsys_failed_to_start(remains: Remains) -> bool:
-    """Whether nsys itself broke before the loop began. Seen on busy machines, where its parts miss each other
-    (`sem_open: No such file or directory`); a second try works."""
-    return bool(remains.exit_code) and not remains.sidecars and "QuadDCommon::" in remains.log
+def nsys_broke(remains: Remains) -> bool:
+    """Whether nsys itself broke, whatever the workload did: a second try is worth it.
+
+    Seen with nsys 2022.4 on busy machines, where its processes miss each other (``sem_open: No such file``,
+    ``Connection to the Agent lost``).
+    """
+    return remains.exit_code is not None and not remains.trace_exists and _NSYS_BROKE.search(remains.log) is not None
 
 
 def _process_failure(remains: Remains) -> MeasurementError | None:
@@ -107,7 +117,7 @@ def _process_failure(remains: Remains) -> MeasurementError | None:
         )
     if remains.exit_code == 0:
         return None
-    complaint = _nsys_complaint(remains.log)
+    complaint = _complaint(remains)
     if complaint and not remains.sidecars:
         return remains.error(complaint[0], todo=complaint[1])
     return remains.error(
@@ -145,7 +155,7 @@ def _loop_failure(remains: Remains) -> MeasurementError | None:
 def _trace_failure(remains: Remains) -> MeasurementError | None:
     if remains.trace_exists:
         return None
-    complaint = _nsys_complaint(remains.log)
+    complaint = _complaint(remains)
     if complaint:
         return remains.error(complaint[0], todo=complaint[1])
     if remains.raw_recording is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfci.capture.argv import CaptureTrigger, profile_argv
 from perfci.capture.export import export_sqlite, require_space
-from perfci.capture.failures import Remains, launch_failure, nsys_failed_to_start, qdstrm_in
+from perfci.capture.failures import Remains, launch_failure, nsys_broke, qdstrm_in
 from perfci.capture.nsys import NsysTool
 from perfci.capture.process_environment import child_environment
 from perfci.capture.scrub import replacements, scrub_export
@@ -33,6 +33,7 @@ _REPORT = "report.nsys-rep"
 _EXPORT = "trace.sqlite"
 _TORCH_TRACE = "trace.json"
 _IMPORTS = "imports"
+_OUTPUT_PIPE = "output.pipe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def _prepare_folder(out_dir: Path) -> None:
     """An existing, writable, empty enough folder. What an earlier launch left under our names goes."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        for pattern in ("sidecar*.json", "report*", "trace*", _LOG):
+        for pattern in ("sidecar*.json", "report*", "trace*", _LOG, _OUTPUT_PIPE):
             for old in out_dir.glob(pattern):
                 old.unlink()
         probe = out_dir / ".writable"
@@ -147,6 +148,11 @@ def _command(workload: WorkloadSpec, *, directory: Path, path: str) -> tuple[str
             todo="check `command`; a `prepare` command can build an environment first",
         )
     return (found, *workload.command[1:])
+
+
+def _with_output_to(pipe: Path, command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with its output sent to a named pipe: nsys would copy it into the report, whatever its size."""
+    return ("/bin/sh", "-c", 'pipe=$1; shift; exec "$@" >"$pipe" 2>&1', "sh", str(pipe), *command)
 
 
 def _pinned(command: tuple[str, ...], cpus: tuple[int, ...]) -> tuple[str, ...]:
@@ -205,7 +211,8 @@ def launch(
     report = out_dir / _REPORT
     if collector is Collector.NSYS:
         assert tool is not None
-        command = profile_argv(tool, trigger=CaptureTrigger(capture), output=report, command=command)
+        quiet = _with_output_to(out_dir / _OUTPUT_PIPE, command)
+        command = profile_argv(tool, trigger=CaptureTrigger(capture), output=report, command=quiet)
     trace = report if collector is Collector.NSYS else out_dir / _TORCH_TRACE
     try:
         for _ in range(_START_TRIES):
@@ -217,9 +224,10 @@ def launch(
                 log_path=out_dir / _LOG,
                 timeout_s=settings.launch_timeout_s,
                 marker=marker or uuid.uuid4().hex,
+                output_pipe=out_dir / _OUTPUT_PIPE,
             )
             remains = _remains(outcome, settings, out_dir=out_dir, trace=trace)
-            if not nsys_failed_to_start(remains):
+            if not nsys_broke(remains):
                 break
     except OSError as error:
         raise MeasurementError(f"{command[0]} cannot be started: {error}", todo="see `perfci doctor`") from error
@@ -260,5 +268,6 @@ def _remains(outcome: Outcome, settings: MeasureSettings, *, out_dir: Path, trac
         sidecars=tuple(sidecars),
         trace=trace,
         trace_exists=written,
+        disk_full=outcome.disk_full,
         raw_recording=_keep_raw_recording(log, out_dir, keep=outcome.exit_code == 0 and not written),
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from perfci.errors import MeasurementError
 
-_DROPPED_TABLES = ("ProcessStreams",)
-"""Tables that hold output of the program: it may print anything, and perfci keeps its own log."""
+_OUTPUT_TABLE = "ProcessStreams"
+"""Output of the program: it may print anything, and perfci keeps its own log."""
 
 _ENVIRONMENT_NAMES = ("%ENVIRONMENT%", "%HOSTNAME%", "%COMMAND%LINE%", "%NICINFO%")
 """Rows of name-value tables that hold environments, host names and command lines, by name, upper case."""
@@ -76,9 +76,9 @@ def scrub_export(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
             database.execute("PRAGMA journal_mode = OFF")
             database.create_function("is_environment", 1, lambda text: int(looks_like_environment(str(text))))
             tables = _tables(database)
-            for table in set(tables) & set(_DROPPED_TABLES):
-                database.execute(f"DROP TABLE {_quoted(table)}")
-            tables = _tables(database)
+            if _OUTPUT_TABLE in tables:
+                _drop_output(database)
+                tables.remove(_OUTPUT_TABLE)
             _drop_strangers(database, tables)
             for table in tables:
                 if table.startswith("ENUM_"):
@@ -90,6 +90,12 @@ def scrub_export(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
         raise MeasurementError(
             f"the export {path} cannot be scrubbed: {error}", wanted="a SQLite export of nsys", todo=f"delete {path}"
         ) from error
+
+
+def _drop_output(database: sqlite3.Connection) -> None:
+    for column in {"filenameId", "contentId"} & set(_columns(database, _OUTPUT_TABLE)):
+        database.execute(f"UPDATE StringIds SET value = '' WHERE id IN (SELECT {column} FROM {_OUTPUT_TABLE})")  # noqa: S608
+    database.execute(f"DROP TABLE {_OUTPUT_TABLE}")
 
 
 def _scrub_table(database: sqlite3.Connection, table: str, pairs: Sequence[tuple[str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -10,7 +11,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 MARKER = "PERFCI_LAUNCH"
 """Environment variable by which all processes of a launch are known, also those that left its session."""
@@ -30,36 +30,30 @@ class Outcome:
     exit_code: int | None
     duration_ns: int
     dropped_bytes: int
+    disk_full: bool
     left_behind: int
     """Processes that outlived the program and were ended."""
 
 
 class _CappedLog:
-    """Copies a pipe into a file: the first 8 MiB and the last 64 KiB, with a line between that counts the rest."""
+    """Copies pipes into a file: the first 8 MiB and the last 64 KiB, with a line between that counts the rest.
 
-    def __init__(self, pipe: IO[bytes], path: Path) -> None:
+    A full disk ends the writing, not the reading: the program must not block on a pipe that nobody empties.
+    """
+
+    def __init__(self, path: Path) -> None:
         self.dropped_bytes = 0
-        self._pipe = pipe
-        self._file = path.open("wb")
+        self.disk_full = False
+        self._file = path.open("wb", buffering=0)
         self._room = _HEAD_BYTES
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
-        self._thread = threading.Thread(target=self._copy, name="perfci-log", daemon=True)
-        self._thread.start()
 
-    def _copy(self) -> None:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # the pipe is closed under us when a stranger holds its other end
-            while chunk := os.read(self._pipe.fileno(), _CHUNK_BYTES):
-                self._keep(chunk)
-
-    def _keep(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         head, rest = chunk[: self._room], chunk[self._room :]
         if head:
             self._room -= len(head)
-            self._file.write(head)
-            self._file.flush()
+            self._write(head)
         if rest:
             self._tail.append(rest)
             self._tail_bytes += len(rest)
@@ -69,14 +63,47 @@ class _CappedLog:
                 self.dropped_bytes += gone
 
     def close(self) -> None:
-        """Finish the file. A process that escaped and still holds the pipe is not waited for."""
-        self._thread.join(timeout=_LINGER_S)
-        self._pipe.close()
-        self._thread.join(timeout=1)
         if self.dropped_bytes:
-            self._file.write(f"\n[perfci: {self.dropped_bytes} bytes of output left out here]\n".encode())
-        self._file.write(b"".join(self._tail))
+            self._write(f"\n[perfci: {self.dropped_bytes} bytes of output left out here]\n".encode())
+        self._write(b"".join(self._tail))
         self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        while data and not self.disk_full:
+            try:
+                data = data[self._file.write(data) :]
+            except OSError:
+                self.disk_full = True
+
+
+class _Reader:
+    """Empties the program's pipes into a log, on a thread of its own, until told to finish."""
+
+    def __init__(self, files: Sequence[int], log: _CappedLog) -> None:
+        self._log = log
+        self._open = list(files)
+        self._finishing = threading.Event()
+        self._thread = threading.Thread(target=self._copy, name="perfci-log", daemon=True)
+        for file in files:
+            os.set_blocking(file, False)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        while self._open:
+            ready = select.select(self._open, [], [], _POLL_S)[0]
+            if not ready and self._finishing.is_set():
+                return
+            for file in ready:
+                chunk = os.read(file, _CHUNK_BYTES)
+                if chunk:
+                    self._log.add(chunk)
+                else:
+                    self._open.remove(file)
+
+    def finish(self) -> None:
+        """Read what is still in the pipes; a process that escaped and still holds one is not waited for."""
+        self._finishing.set()
+        self._thread.join(timeout=_LINGER_S)
 
 
 def _stat(process: str) -> tuple[int, int, str] | None:
@@ -145,38 +172,52 @@ def supervise(
     log_path: Path,
     timeout_s: float,
     marker: str,
+    output_pipe: Path | None = None,
 ) -> Outcome:
     """Run ``argv`` to its end, its output into ``log_path`` (capped), for ``timeout_s`` at most.
 
-    When it returns or raises, also for KeyboardInterrupt, no process of the launch is left. OSError when the program
-    cannot be started or the log not be written.
+    ``output_pipe`` is a named pipe to create for programs that cannot be handed an open file: what is written there
+    goes into the log too. When it returns or raises, also for KeyboardInterrupt, no process of the launch is left. OSError
+    when the program cannot be started or the log not be created.
     """
-    start = time.monotonic_ns()
-    process = subprocess.Popen(  # noqa: S603  (running the user's program is the purpose)
-        argv,
-        cwd=directory,
-        env={**environment, MARKER: marker},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
+    log = _CappedLog(log_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(log.close)
+        files = []
+        if output_pipe is not None:
+            os.mkfifo(output_pipe)
+            stack.callback(output_pipe.unlink)
+            files.append(os.open(output_pipe, os.O_RDWR | os.O_NONBLOCK))  # also a writer: opening must not wait
+            stack.callback(os.close, files[0])
+        start = time.monotonic_ns()
+        process = subprocess.Popen(  # noqa: S603  (running the user's program is the purpose)
+            argv,
+            cwd=directory,
+            env={**environment, MARKER: marker},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        stack.enter_context(process.stdout)
+        reader = _Reader([process.stdout.fileno(), *files], log)
+        stack.callback(reader.finish)
+        exit_code: int | None = None
+        left: list[int] = []
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                exit_code = process.wait(timeout=timeout_s)
+            duration_ns = time.monotonic_ns() - start
+            if exit_code is not None:
+                left = _wait_gone(process, marker, _LINGER_S)
+        finally:
+            if exit_code is None or left:
+                _end_all(process, marker)
+    return Outcome(
+        exit_code=exit_code,
+        duration_ns=duration_ns,
+        dropped_bytes=log.dropped_bytes,
+        disk_full=log.disk_full,
+        left_behind=len(left),
     )
-    assert process.stdout is not None
-    exit_code: int | None = None
-    left: list[int] = []
-    log: _CappedLog | None = None
-    try:
-        log = _CappedLog(process.stdout, log_path)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            exit_code = process.wait(timeout=timeout_s)
-        duration_ns = time.monotonic_ns() - start
-        if exit_code is not None:
-            left = _wait_gone(process, marker, _LINGER_S)
-    finally:
-        if process.poll() is None or left or exit_code is None:
-            _end_all(process, marker)
-        if log is not None:
-            log.close()
-        else:
-            process.stdout.close()
-    return Outcome(exit_code=exit_code, duration_ns=duration_ns, dropped_bytes=log.dropped_bytes, left_behind=len(left))

@@ -125,7 +125,10 @@ class Driver:
             self.drop_step()
         if not self.finished and not self._refused:
             asked, seen = self._next_goal()
-            self.reason = f"{reason} after {seen} of {asked} {self.state} steps"
+            if self.state == WARMUP:
+                self.reason = f"{reason} after {seen} warm-up steps (at least {asked}, then until steady)"
+            else:
+                self.reason = f"{reason} after {seen} of {asked} {self.state} steps"
             record.write(self, "short")
 
     def log_loss(self, loss: Any) -> None:

@@ -83,7 +83,7 @@ def test_data_that_ends_early_is_said(measured):
 def test_no_data_at_all_is_said(measured):
     read = measured(warmup=2, wall=5)
     assert list(phases.loop([])) == []
-    assert read()["reason"] == "the data ended after 0 of 2 warmup steps"
+    assert read()["reason"] == "the data ended after 0 warm-up steps (at least 2, then until steady)"
 
 
 def test_a_loop_that_is_left_is_said_and_its_step_not_counted(measured):
@@ -285,7 +285,7 @@ def test_an_uncaught_exception_is_told(run_program):
 def test_an_exit_in_the_middle_is_told(run_program):
     _, sidecar = run_program("import sys\nfrom perfci import phases\nfor i in phases.loop(range(9)): sys.exit(0)\n")
     assert sidecar["status"] != "complete"
-    assert "after 0 of 1 warmup steps" in sidecar["reason"] or "middle of a step" in sidecar["reason"]
+    assert "after 0 warm-up steps" in sidecar["reason"] or "middle of a step" in sidecar["reason"]
 
 
 def test_a_process_that_is_killed_left_word_that_it_had_begun(run_program):
