@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfci.capture.export import export_sqlite
 from perfci.capture.nsys import find_nsys
@@ -21,8 +22,10 @@ from perfci.model.trace import Extraction
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.report.diagnosis_text import DiagnosedTrace, Diagnosis
-from perfci.store.store import Store
 from perfci.trace.extract import extract_timeline, read_timeline
+
+if TYPE_CHECKING:
+    from perfci.store.store import Store  # reading a trace needs no database
 
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 
@@ -109,7 +112,7 @@ def diagnose_files(baseline: Path | None, candidate: Path, options: TraceOptions
 
 def import_files(
     workspace: Workspace,
-    store: Store,
+    store: "Store",
     paths: Sequence[Path],
     *,
     workload: str,

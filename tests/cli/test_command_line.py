@@ -1,0 +1,178 @@
+"""The command line as users meet it: exit codes, streams, help. Each test is a real process."""
+
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from perfci.cli import _COMMANDS
+from perfci.cli.lazy import _HELP
+
+H200 = Path(__file__).parents[1] / "traces"
+
+
+def perfci(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PERFCI_DATABASE", "COLUMNS"))}
+    return subprocess.run(
+        [sys.executable, "-m", "perfci", *arguments],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def trace(name: str) -> str:
+    (found,) = H200.glob(f"{name}*.sqlite.gz")
+    return str(found)
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_help_text_is_the_commands_own(name: str) -> None:
+    module, _, attribute = _COMMANDS[name].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    assert command.short_help == _HELP[name]
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom perfci.cli import main\nmain(['--help'])\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'sqlalchemy', 'pydantic', 'yaml', 'rich', 'jinja2', 'torch', 'github3'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nonsense"], 2, "No such command"),
+        (["compare"], 2, "Missing argument"),
+        (["compare", "main..x", "-f", "pdf"], 2, "Invalid value"),
+        (["extract", "missing.sqlite"], 2, "no such file"),
+        (["compare", "main..x"], 2, "not in a git repository"),
+        (["run"], 2, "not inside a git repository"),
+        (["compare", "a..b", "--db", "nonsense"], 2, "not a URL"),
+        (["list"], 2, "no workloads"),
+    ],
+)
+def test_wrong_use_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    done = perfci(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_init_then_check_then_refuse_to_overwrite(tmp_path: Path) -> None:
+    assert perfci("init", cwd=tmp_path).returncode == 0
+    assert perfci("config", "check", cwd=tmp_path).returncode == 0
+    again = perfci("init", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+
+
+def test_broken_configuration_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "perfci.yaml").write_text("workloads: []\nmeasure:\n  warmup: 3\n")
+    done = perfci("list", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "perfci.yaml:3: measure.warmup: unknown key" in done.stderr
+
+
+def test_schema_is_json_schema(tmp_path: Path) -> None:
+    for arguments in (["config", "schema"], ["config", "schema", "--workload"]):
+        schema = json.loads(perfci(*arguments, cwd=tmp_path).stdout)
+        assert schema["type"] == "object"
+        assert schema["additionalProperties"] is False
+
+
+def test_extract_text_and_json_of_a_real_trace(tmp_path: Path) -> None:
+    text = perfci("extract", trace("h200_transformer"), cwd=tmp_path)
+    assert text.returncode == 0, text.stderr
+    assert re.search(r"backward", text.stdout)
+    done = perfci("extract", trace("h200_transformer"), "-f", "json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert document["schema_version"] == 1
+    assert document["steps"] == 32
+    busy = document["phases"]["backward"]["metrics"]["gpu_busy_ns"]
+    assert busy["unit"] == "ns"
+    assert len(busy["per_step"]) == 32
+    assert sum(busy["per_step"]) == 31_409_989
+
+
+def test_bad_trace_exits_5(tmp_path: Path) -> None:
+    (tmp_path / "x.sqlite").write_bytes(b"")
+    done = perfci("extract", "x.sqlite", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "x.sqlite" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_imported_labels_are_compared_by_counts_and_one_launch_decides_no_time(tmp_path: Path) -> None:
+    """Two recordings of the same training, one with `loss.item()` in each step: counts tell, noisy times do not."""
+    for label, name in (("clean", "h200_gpt_cuda_graph_granularity_node"), ("item", "h200_gpt_item_each_step")):
+        done = perfci("import", trace(name), "-w", "gpt", "-r", label, "--db", "sqlite:///x.db", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    again = perfci("import", trace("h200_gpt_item"), "-w", "gpt", "-r", "item", "--db", "sqlite:///x.db", cwd=tmp_path)
+    assert "imported 0 runs" in again.stdout
+    done = perfci("compare", "clean..item", "--db", "sqlite:///x.db", "-f", "json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert done.returncode == 3, done.stderr
+    rows = {(r["phase"], r["metric"]): r for w in document["workloads"] for r in w["rows"]}
+    assert rows["step", "kernel_count"]["verdict"] == "REGRESSION"
+    assert rows["step", "gpu_busy_ns"]["verdict"] == "INCONCLUSIVE"
+
+
+def test_a_side_compared_with_itself_is_never_slower(tmp_path: Path) -> None:
+    perfci("import", trace("h200_transformer"), "-w", "t", "-r", "a", "--db", "sqlite:///x.db", cwd=tmp_path)
+    done = perfci("compare", "a..a", "--db", "sqlite:///x.db", "-f", "json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    verdicts = {r["verdict"] for w in document["workloads"] for r in w["rows"] if r["verdict"]}
+    assert "REGRESSION" not in verdicts
+    assert "NaN" not in done.stdout
+    assert done.returncode in (0, 4)
+
+
+def test_unreachable_database_exits_6_without_its_password(tmp_path: Path) -> None:
+    url = "postgresql+psycopg://someone:hunter2@127.0.0.1:1/none"
+    done = perfci("compare", "a..b", "--db", url, cwd=tmp_path)
+    assert done.returncode == 6
+    assert "hunter2" not in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_exits_130(tmp_path: Path) -> None:
+    script = (
+        "import signal, time, perfci.cli as c, perfci.cli.lazy\n"
+        "import click\n"
+        "@c.cli.command('sleep')\n"
+        "def sleep():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "perfci.cli.lazy._HELP['sleep'] = 'x'\n"
+        "raise SystemExit(c.main(['sleep']))"
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(0.1)
+            child.send_signal(number)
+            assert child.wait(timeout=20) == 130
+
+
+def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m perfci config schema | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 141)
+    assert "Traceback" not in done.stderr
