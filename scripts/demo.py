@@ -1,8 +1,8 @@
 """The main job on a small example: two revisions of a training script, measured, compared, explained.
 
-Makes a git repository in demo-output/ with the `tiny` workload. Its second revision, on the branch `slower`, adds what slows real
-training down most often: a wait for the loss in every step, and more work in the forward pass. Then it runs
-`perfci compare main..slower --measure` there, as a user would. Exits 0 when perfci finds the regression, 1 when it does not.
+Makes a git repository in demo-output/ with the `tiny` workload. Its second revision, on the branch `slower`, adds what
+slows real training down most often: a wait for the loss in every step, and more work in the forward pass. Then it runs
+`perfci compare main..slower --measure` there, as a user would. Exits 0 when perfci finds the regression, else 1.
 """
 
 import os
@@ -40,19 +40,25 @@ def make_repository() -> None:
     git("commit", "-m", "Train a tiny model")
     git("switch", "-c", "slower")
     script = REPOSITORY / "workloads" / "tiny" / "train.py"
-    before = script.read_text()
-    after = before.replace(BEFORE_FORWARD, AFTER_FORWARD)
-    if after == before:
-        sys.exit(f"{script}: the line that the demo slows down is gone")
-    script.write_text(after)
+    text = script.read_text()
+    for before, after in ((BEFORE, AFTER), (BEFORE_LOG, AFTER_LOG), ("import os\n", "import os\nimport time\n")):
+        if text.count(before) != 1:
+            sys.exit(f"{script}: the demo looks for this line, once: {before.strip()}")
+        text = text.replace(before, after)
+    script.write_text(text)
     git("commit", "-am", "Log the loss and add an auxiliary term")
     git("switch", "main")
 
 
-BEFORE_FORWARD = "            loss = loss_function(model(inputs), targets)\n"
-AFTER_FORWARD = (
-    BEFORE_FORWARD
-    + "            loss = loss + 0.01 * model(inputs).square().mean()\n            history.append(loss.item())\n"
+BEFORE = "                loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())\n"
+AFTER = BEFORE + "                loss = loss + 1e-3 * (model(batch[:, :-1]) - logits).square().mean()\n"
+BEFORE_LOG = "            phases.log_loss(loss)\n"
+AFTER_LOG = (
+    """            with phases.phase("log"):
+                time.sleep(0.002)  # a metrics service that answers slowly
+                print(f"loss {loss.item():.3f}")
+"""
+    + BEFORE_LOG
 )
 
 
