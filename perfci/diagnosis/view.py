@@ -1,14 +1,14 @@
 """One trace prepared for the rules: what several rules ask of a timeline, computed once."""
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from perfci.diagnosis.intervals import Spans, union
 from perfci.model.metrics import BACKGROUND
-from perfci.model.timeline import NO_STEP, Bool, Int32, Int64, OperationKind, PhaseRanges, Steps, Timeline
+from perfci.model.timeline import NO_STEP, Bool, Int32, Int64, OperationKind, Steps, Timeline
 
 _T = TypeVar("_T")
 
@@ -42,6 +42,11 @@ class TraceView:
         return len(self.steps.start_ns)
 
     @cached_property
+    def steps_per_rank(self) -> int:
+        """Steps of the rank that has most; 0 without steps."""
+        return int(np.unique(self.steps.rank, return_counts=True)[1].max(initial=0))
+
+    @cached_property
     def wall_ns(self) -> Int64:
         """Wall time of each rank-step."""
         return self.steps.end_ns - self.steps.start_ns
@@ -59,18 +64,6 @@ class TraceView:
     def phases_named(self, names: frozenset[str]) -> tuple[int, ...]:
         """Indices of the phases whose name, lower case, is one of ``names``."""
         return tuple(i for i, phase in enumerate(self.timeline.phases) if phase.strip().lower() in names)
-
-    def ranges_of(self, phases: tuple[int, ...]) -> PhaseRanges:
-        """The ranges of these phases, sorted by start."""
-        ranges = self.timeline.ranges
-        keep = np.isin(ranges.phase, phases)
-        return PhaseRanges(
-            start_ns=ranges.start_ns[keep],
-            end_ns=ranges.end_ns[keep],
-            phase=ranges.phase[keep],
-            step=ranges.step[keep],
-            rank=ranges.rank[keep],
-        )
 
     @cached_property
     def in_step(self) -> Bool:
@@ -105,19 +98,33 @@ class TraceView:
         """Time of the chosen operations (union per rank) that no compute kernel hides, all ranks together."""
         return sum(self._union(which, rank).without(self.computing(rank)) for rank in self.ranks)
 
-    def idle_ns(self, start_ns: Int64, end_ns: Int64, rank: Int32) -> Int64:
-        """GPU idle time in each of the given windows of the given ranks."""
-        idle = np.zeros(len(start_ns), dtype=np.int64)
-        for each in self.ranks:
-            mine = rank == each
-            starts, ends = start_ns[mine], end_ns[mine]
-            idle[mine] = ends - starts - self.busy(each).covered_ns(starts, ends)
-        return idle
+    def _in_steps_ns(self, spans_of: Callable[[int], Spans]) -> Int64:
+        """How much of each rank-step the spans of its rank cover."""
+        covered = np.zeros(self.step_count, dtype=np.int64)
+        for rank in self.ranks:
+            mine = self.steps.rank == rank
+            covered[mine] = spans_of(rank).covered_ns(self.steps.start_ns[mine], self.steps.end_ns[mine])
+        return covered
 
     @cached_property
     def step_idle_ns(self) -> Int64:
         """GPU idle time of each rank-step."""
-        return self.idle_ns(self.steps.start_ns, self.steps.end_ns, self.steps.rank)
+        return self.wall_ns - self._in_steps_ns(self.busy)
+
+    def marked(self, phases: tuple[int, ...], rank: int) -> Spans:
+        """When a range of one of these phases was open on the rank: nested and overlapping ranges count once."""
+        ranges = self.timeline.ranges
+        keep = np.isin(ranges.phase, phases) & (ranges.rank == rank)
+        return union(ranges.start_ns[keep], ranges.end_ns[keep])
+
+    def idle_in_ns(self, phases: tuple[int, ...]) -> Int64:
+        """GPU idle time of each rank-step while a range of one of these phases was open."""
+
+        def marked_or_busy(rank: int) -> Spans:
+            marked, busy = self.marked(phases, rank), self.busy(rank)
+            return union(np.concatenate((marked.start_ns, busy.start_ns)), np.concatenate((marked.end_ns, busy.end_ns)))
+
+        return self._in_steps_ns(marked_or_busy) - self._in_steps_ns(self.busy)
 
     @cached_property
     def utilisation_ratio(self) -> float:
@@ -140,13 +147,9 @@ class TraceView:
         return total_ns / wall if wall else 0.0
 
     def phase_walls_ns(self) -> dict[int, Int64]:
-        """Wall time per rank-step of each phase's ranges (nested ones count for both)."""
+        """Wall time per rank-step of each marked phase (nested phases count for both)."""
         return self._once("phase walls", self._phase_walls)
 
     def _phase_walls(self) -> dict[int, Int64]:
-        ranges = self.timeline.ranges
-        duration = ranges.end_ns - ranges.start_ns
-        return {
-            int(phase): self.per_step(ranges.step[ranges.phase == phase], duration[ranges.phase == phase])
-            for phase in np.unique(ranges.phase)
-        }
+        phases = [int(phase) for phase in np.unique(self.timeline.ranges.phase)]
+        return {phase: self._in_steps_ns(partial(self.marked, (phase,))) for phase in phases}

@@ -25,6 +25,8 @@ from perfci.report.wording import KERNEL_CHANGE_TEXTS, plural
 SCHEMA_VERSION = 1
 MAX_KERNELS = 20
 """Rows of the kernel table in text; JSON holds all."""
+MIN_SHARE = 0.005
+"""Rows with a smaller share of the change are counted, not shown: they would print as 0 %."""
 
 Json = dict[str, Any]
 
@@ -147,11 +149,12 @@ def _kernels(changes: Sequence[KernelChange]) -> Iterable[RenderableType]:
     table.add_column("launches", justify="right")
     table.add_column("time", justify="right")
     table.add_column("share", justify="right")
-    for change in changes[:MAX_KERNELS]:
-        share = abs(change.delta_ns) / total_ns if total_ns else 0.0
+    shares = [abs(change.delta_ns) / total_ns if total_ns else 1.0 for change in changes]
+    shown = sum(share >= MIN_SHARE for share in shares[:MAX_KERNELS])  # largest first
+    for change, share in zip(changes[:shown], shares, strict=False):
         table.add_row(*(Text(cell) for cell in _kernel_row(change)), Text(f"{100 * share:.0f}%"))
     yield table
-    rest = changes[MAX_KERNELS:]
+    rest = changes[shown:]
     if rest:
         delta = delta_text(0, math.fsum(change.delta_ns for change in rest), Unit.NS)
         yield Text(f"  and {plural(len(rest), 'further row')}: {delta} together; -f json lists them", style="dim")

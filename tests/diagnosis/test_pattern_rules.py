@@ -217,6 +217,24 @@ def test_starving_loader():
     assert finding.confidence is Confidence.HIGH
 
 
+def test_nested_and_repeated_ranges_count_once():
+    made = loader([200.0] * 10)
+    for number in range(10):
+        made.phase("data", number * 720, number * 720 + 100)
+        made.phase("Dataloader ", number * 720 + 50, number * 720 + 200)
+    assert evidence(found(made)["starving-loader"])["GPU idle in the loader per step"] == 200_000
+
+
+def test_two_steps_of_two_ranks_are_two_steps():
+    made = TimelineBuilder()
+    for rank in (0, 1):
+        for number in (0, 1):
+            made.step(number * 1000, number * 1000 + 1000, rank=rank)
+            made.phase("data", number * 1000, number * 1000 + 900, rank=rank)
+            made.kernel(number * 1000 + 950, number * 1000 + 960, number * 1000 + 999, rank=rank)
+    assert found(made) == {}
+
+
 def test_one_refill_is_no_starvation():
     assert "starving-loader" not in found(loader([8000.0] + [5.0] * 9))
 
@@ -322,6 +340,13 @@ def test_reduction_in_every_micro_step():
 def test_sharded_reduction_in_every_micro_step_may_be_meant():
     made = accumulating(reduce_in={0, 1, 2, 3}, optimizer_after={3}, kernel="ReduceScatter")
     assert found(made)["communication-every-microstep"].confidence is Confidence.MEDIUM
+
+
+def test_a_backward_marked_twice_is_one_micro_step():
+    made = accumulating(reduce_in={0}, optimizer_after={0}, micro=1)
+    for number in range(3):
+        made.phase("backward", number * 250 + 2, number * 250 + 190)
+    assert found(made) == {}
 
 
 @pytest.mark.parametrize(

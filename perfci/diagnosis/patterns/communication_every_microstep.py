@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from perfci.diagnosis.intervals import Spans
 from perfci.diagnosis.rule import EVERY_STEP_RATIO, count, ratio, time
 from perfci.diagnosis.view import TraceView
 from perfci.model.finding import Confidence, Finding
@@ -34,17 +35,17 @@ def find(view: TraceView) -> Iterable[Finding]:
     nothing can be said (a GAN has two backwards too, but an optimizer after each).
     """
     operations = view.timeline.operations
-    backward = view.ranges_of(view.phases_named(BACKWARD_PHASES))
-    optimizer = view.ranges_of(view.phases_named(OPTIMIZER_PHASES))
+    backward, optimizer = view.phases_named(BACKWARD_PHASES), view.phases_named(OPTIMIZER_PHASES)
     reduces = operations.nccl & view.in_step & (operations.launch >= 0) & _matching(view, _REDUCTION)
-    if not reduces.any() or not len(backward.start_ns) or not len(optimizer.start_ns):
+    if not reduces.any():
         return ()
     micro_steps = reducing = cycles = wasted_ns = 0
     for rank in view.ranks:
-        mine = backward.rank == rank
-        start_ns, end_ns = backward.start_ns[mine], backward.end_ns[mine]
-        cycle = np.searchsorted(optimizer.start_ns[optimizer.rank == rank], start_ns)
-        cost_ns = _reduction_ns(view, reduces & (operations.rank == rank), start_ns, end_ns)
+        passes, ends = view.marked(backward, rank), view.marked(optimizer, rank)
+        if not len(passes.start_ns) or not len(ends.start_ns):
+            continue
+        cycle = np.searchsorted(ends.start_ns, passes.start_ns)
+        cost_ns = _reduction_ns(view, reduces & (operations.rank == rank), passes)
         numbers, size = np.unique(cycle, return_counts=True)
         accumulating = np.isin(cycle, numbers[size >= 2])
         last = np.append(cycle[1:] != cycle[:-1], True)
@@ -59,7 +60,7 @@ def find(view: TraceView) -> Iterable[Finding]:
     return (
         Finding(
             rule=NAME,
-            phase=view.timeline.phases[int(backward.phase[0])],
+            phase=view.timeline.phases[backward[0]],
             title=f"gradients are reduced in each of {micro_steps / cycles:.0f} micro-steps of gradient accumulation",
             evidence=(
                 time("NCCL time of the needless reductions per step", wasted_ns / steps),
@@ -80,12 +81,12 @@ def _matching(view: TraceView, pattern: re.Pattern[str]) -> Bool:
     return named[view.timeline.operations.name]
 
 
-def _reduction_ns(view: TraceView, which: Bool, start_ns: Int64, end_ns: Int64) -> Int64:
-    """Time of the chosen operations by the range in which they were launched."""
+def _reduction_ns(view: TraceView, which: Bool, passes: Spans) -> Int64:
+    """Time of the chosen operations by the backward pass in which they were launched."""
     operations = view.timeline.operations
     launched_ns = view.timeline.api_calls.start_ns[operations.launch[which]]
-    into = np.searchsorted(start_ns, launched_ns, side="right") - 1
-    inside = (into >= 0) & (launched_ns < np.append(end_ns, 0)[into])
-    total = np.zeros(len(start_ns), dtype=np.int64)
+    into = np.searchsorted(passes.start_ns, launched_ns, side="right") - 1
+    inside = (into >= 0) & (launched_ns < np.append(passes.end_ns, 0)[into])
+    total = np.zeros(len(passes.start_ns), dtype=np.int64)
     np.add.at(total, into[inside], (operations.end_ns - operations.start_ns)[which][inside])
     return total

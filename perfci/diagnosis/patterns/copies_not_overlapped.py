@@ -30,7 +30,7 @@ _ADVICE = (
 def find(view: TraceView) -> Iterable[Finding]:
     """One finding when pinned host copies stand exposed for COST_RATIO of the step on a GPU that is otherwise busy."""
     operations = view.timeline.operations
-    if view.step_count < MIN_STEPS or view.utilisation_ratio < BUSY_RATIO:
+    if view.steps_per_rank < MIN_STEPS or view.utilisation_ratio < BUSY_RATIO:
         return ()
     host_copy = np.isin(operations.kind, (OperationKind.H2D, OperationKind.D2H))
     which = host_copy & ~operations.pageable & view.in_step

@@ -28,7 +28,7 @@ def find(view: TraceView) -> Iterable[Finding]:
     """One finding when NCCL time that no compute kernel hides takes COST_RATIO of the step."""
     operations = view.timeline.operations
     which = operations.nccl & view.in_step
-    if view.step_count < MIN_STEPS or not which.any():
+    if view.steps_per_rank < MIN_STEPS or not which.any():
         return ()
     exposed_ns = view.exposed_ns(which)
     share = view.share(exposed_ns)

@@ -39,7 +39,7 @@ def find(view: TraceView) -> Iterable[Finding]:
     """
     operations = view.timeline.operations
     kernels = (operations.kind == OperationKind.KERNEL) & view.in_step
-    if view.step_count < MIN_STEPS or kernels.sum() < MIN_KERNELS * view.step_count:
+    if view.steps_per_rank < MIN_STEPS or kernels.sum() < MIN_KERNELS * view.step_count:
         return ()
     median_ns = float(np.median((operations.end_ns - operations.start_ns)[kernels]))
     gap_ns = _launch_gaps_ns(view)

@@ -77,7 +77,7 @@ def _finding(view: TraceView, rank: int, rows: Int64, wall_ns: Int64, outliers: 
         phase=phase or STEP,
         subject="first step of the window" if first else "a later step",
         title=f"{where} took {wall_ns[worst] / median_ns:.1f}× the median step"
-        + (f", most of it in {phase}" if growth_ns > (wall_ns[worst] - median_ns) / 2 else ""),
+        + (f", most of the extra time in {phase}" if growth_ns > (wall_ns[worst] - median_ns) / 2 else ""),
         evidence=(
             time("extra time of the slowest step", float(wall_ns[worst]) - median_ns),
             time("slowest step", int(wall_ns[worst])),

@@ -42,7 +42,7 @@ def find(view: TraceView) -> Iterable[Finding]:
 
 def _groups(view: TraceView) -> Iterator[Finding]:
     operations = view.timeline.operations
-    if view.step_count < MIN_STEPS:
+    if view.steps_per_rank < MIN_STEPS:
         return
     large = operations.pageable & view.in_step & (operations.moved_bytes > STAGED_BYTES)
     for kind in _DIRECTIONS:
@@ -68,7 +68,7 @@ def _finding(view: TraceView, kind: OperationKind, phase: str, rows: Int64) -> F
         rule=NAME,
         phase=phase,
         subject=direction,
-        title=f"{times(len(rows) / steps)} large {direction} copies of pageable memory per step ({phase})",
+        title=f"{times(len(rows) / steps)}× per step a large {direction} copy of pageable memory ({phase})",
         evidence=(
             time("CPU time in the copy calls per step", cpu_ns / steps),
             time("copy time on the GPU per step", copy_ns / steps),

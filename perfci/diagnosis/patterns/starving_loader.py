@@ -32,16 +32,15 @@ def find(view: TraceView) -> Iterable[Finding]:
     one refill (start of an epoch, of the window) is not starvation.
     """
     phases = view.phases_named(DATA_PHASES)
-    if view.step_count < MIN_STEPS or not phases or not view.timeline.traced_gpu:
+    if view.steps_per_rank < MIN_STEPS or not phases or not view.timeline.traced_gpu:
         return ()
-    ranges = view.ranges_of(phases)
-    idle_ns = view.per_step(ranges.step, view.idle_ns(ranges.start_ns, ranges.end_ns, ranges.rank))
+    idle_ns = view.idle_in_ns(phases)
     kept = np.arange(view.step_count) != int(idle_ns.argmax())
     wall_ns = int(view.wall_ns[kept].sum())
     share = int(idle_ns[kept].sum()) / wall_ns if wall_ns else 0.0
     if share < COST_RATIO:
         return ()
-    phase = view.timeline.phases[int(ranges.phase[0])]
+    phase = view.timeline.phases[phases[0]]
     steps = view.step_count - 1
     starving = idle_ns[kept] >= COST_RATIO * view.wall_ns[kept]
     return (
