@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci.model.metrics import UNMARKED
+from perfci.model.metrics import PSEUDO_PHASES, UNMARKED
 from perfci.model.run import Series
 from perfci.model.timeline import Bool, Int64, OperationKind, SyncKind, Timeline
 from perfci.trace import calls
@@ -26,6 +26,7 @@ class _Sheet:
     """Tables (steps × phases) by metric, each with the phases for which it is known."""
 
     phases: tuple[str, ...]
+    present: Bool
     tables: dict[str, tuple[NDArray[np.generic], Bool]] = field(default_factory=dict)
 
     def put(self, metric: str, table: NDArray[np.generic], known: Bool | None = None) -> None:
@@ -41,7 +42,7 @@ class _Sheet:
             Series(phase=phase, metric=metric, values=tuple(table[:, at].tolist()))
             for at, phase in enumerate(self.phases)
             for metric, (table, known) in self.tables.items()
-            if known[at]
+            if known[at] and self.present[at]
         )
 
 
@@ -53,7 +54,7 @@ def measure_rank(timeline: Timeline, rank: int) -> tuple[Series, ...]:
     metrics that would have to look inside (docs/metrics.md). Ratios are left out for phases in which they are undefined
     in any step.
     """
-    sheet = _Sheet(timeline.phases)
+    sheet = _Sheet(timeline.phases, _present(timeline))
     windows, windowed = _windows(timeline, rank)
     wall = windows.outside(None)
     sheet.put("wall_ns", wall, windowed)
@@ -63,6 +64,14 @@ def measure_rank(timeline: Timeline, rank: int) -> tuple[Series, ...]:
         _measure_calls(sheet, timeline, rank)
     _measure_operations(sheet, timeline, rank, windows=windows, wall=wall, windowed=windowed)
     return sheet.series()
+
+
+def _present(timeline: Timeline) -> Bool:
+    """Phases that occur inside measured steps of any rank, and the pseudo phases."""
+    found = np.array([phase in PSEUDO_PHASES for phase in timeline.phases], dtype=np.bool_)
+    for table in (timeline.ranges, timeline.operations, timeline.api_calls):
+        found[np.unique(table.phase[table.step >= 0])] = True
+    return found
 
 
 def phases_with_graphs(timeline: Timeline) -> tuple[str, ...]:

@@ -73,8 +73,8 @@ def _check(path: Path, head: bytes, size: int) -> None:
 
 
 def stated_bytes(head: bytes) -> int | None:
-    """Size that the header of a database states (https://www.sqlite.org/fileformat2.html, section 1.3), or None where it
-    states none that is valid."""
+    """Size that the header of a database states (https://www.sqlite.org/fileformat2.html, section 1.3), or None where
+    it states none that is valid."""
     if len(head) < _HEADER_BYTES:
         return _HEADER_BYTES
     page = int.from_bytes(head[16:18], "big")
