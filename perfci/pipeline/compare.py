@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from perfci.config.load import Workload
 from perfci.errors import UsageError
 from perfci.model.comparison import Comparison, WorkloadComparison
+from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
+from perfci.pipeline.baselines import with_cumulative
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import GoldenLosses, judge_all
 from perfci.pipeline.progress import Progress
@@ -57,6 +59,7 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         {name: runs.candidate for name, runs in chosen.items()},
         notes={name: runs.notes for name, runs in chosen.items()},
     )
+    judged = with_cumulative(workspace, judged, {name: runs.candidate for name, runs in chosen.items()}, case.settings)
     comparison = Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -118,9 +121,10 @@ class _Case:
     ) -> tuple[WorkloadComparison, ...]:
         """Judge all workloads on these runs."""
         losses = {w.spec.name: GoldenLosses(w.spec.golden_losses, w.spec.loss_tolerance_ratio) for w in self.workloads}
-        return judge_all(
-            baseline, candidate, self.settings, floors_of=self.store.noise_floors, golden=losses, notes=notes or {}
-        )
+        return judge_all(baseline, candidate, self.settings, floors_of=self._floors, golden=losses, notes=notes or {})
+
+    def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
+        return self.store.noise_floors(workload, environment=environment)
 
     def measure(self, progress: Progress) -> Measured:
         """Launch both sides of the workloads that were not yet measured together."""

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
 from perfci.model.comparison import WorkloadComparison
+from perfci.model.environment import Environment
 from perfci.model.metrics import Kind
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import findings_of, kernels_of
 from perfci.stats.judge import judge_workload
 from perfci.stats.plan import looks_until
+
+FloorsOf = Callable[[str, Environment | None], Mapping[tuple[str, str], float]]
+"""Noise floors by (phase, metric) of a workload in an environment (None: not known)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ def judge_all(
     candidate: Mapping[str, Sequence[Run]],
     settings: JudgeSettings,
     *,
-    floors_of: Callable[[str], Mapping[tuple[str, str], float]],
+    floors_of: FloorsOf,
     golden: Mapping[str, GoldenLosses],
     notes: Mapping[str, Sequence[Note]],
 ) -> tuple[WorkloadComparison, ...]:
@@ -37,7 +41,7 @@ def judge_all(
     gives the noise floors of a workload; ``notes`` are facts about how the runs were chosen, shown with the result.
     """
     names = list(dict.fromkeys((*baseline, *candidate)))
-    floors = {name: floors_of(name) for name in names}
+    floors = {name: floors_of(name, _environment_of(candidate.get(name, ()))) for name in names}
 
     def judged(name: str, families: int | None) -> WorkloadComparison:
         left, right = baseline.get(name, ()), candidate.get(name, ())
@@ -67,6 +71,10 @@ def judge_all(
         )
         for name in names
     )
+
+
+def _environment_of(runs: Sequence[Run]) -> Environment | None:
+    return runs[-1].environment if runs else None
 
 
 def _common_pairs(baseline: Sequence[Run], candidate: Sequence[Run]) -> int:

@@ -1,0 +1,34 @@
+"""``perfci calibrate``: launches of one revision against itself, for noise floors and false alarms."""
+
+from dataclasses import replace
+
+from perfci.errors import MeasurementError
+from perfci.pipeline.measure import MeasureRequest, measure_revision
+from perfci.pipeline.progress import Progress
+from perfci.pipeline.workspace import Workspace
+from perfci.stats.noise import FLOOR_LAUNCHES, Calibration, calibrate
+from perfci.store.store import Store
+
+
+def run_calibration(
+    workspace: Workspace, store: Store, request: MeasureRequest, progress: Progress, *, seed: int
+) -> tuple[Calibration, ...]:
+    """Launch each workload ``request.launches`` times, judge the launches against each other in all ways, and store the
+    noise floors. Raises MeasurementError when too few launches were usable to say anything."""
+    runs = measure_revision(workspace, store, request, progress)
+    workloads = workspace.project.select(request.patterns, preset=request.preset)
+    settings = workspace.project.judge
+    gates = tuple(gate for workload in workloads for gate in workload.gates)
+    results = []
+    for name in dict.fromkeys(run.workload for run in runs):
+        mine = [run for run in runs if run.workload == name and not run.spoiled]
+        if len(mine) < FLOOR_LAUNCHES:
+            raise MeasurementError(
+                f"{name}: {len(mine)} usable launches",
+                wanted=f"at least {FLOOR_LAUNCHES}, to see a second level or a long tail",
+                todo="calibrate with more launches (-n), on a machine that does nothing else",
+            )
+        result = calibrate(mine, replace(settings, gates=(*settings.gates, *gates)), seed=seed)
+        store.set_noise_floors(name, result.floors, environment=mine[-1].environment)
+        results.append(result)
+    return tuple(results)
