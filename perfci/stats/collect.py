@@ -1,10 +1,10 @@
 """From runs to aligned samples: which runs count, and one number per run for each (phase, metric)."""
 
-import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+
+import numpy as np
 
 from perfci.model.comparison import Side
 from perfci.model.metrics import METRICS, Kind, Statistic
@@ -43,11 +43,15 @@ class SideSamples:
         the arithmetic mean where a value is not positive."""
         if not self.values:
             return Side()
-        mean = statistics.fmean(self.values)
-        location = math.exp(statistics.fmean(map(math.log, self.values))) if self.positive else mean
-        if len(set(self.values)) == 1:
+        values = np.asarray(self.values)
+        mean = float(values.mean())
+        location = float(np.exp(np.log(values).mean())) if self.positive else mean
+        constant = len(set(self.values)) == 1
+        if constant:
             location = self.values[0]
-        spread = statistics.stdev(self.values) / abs(mean) if len(self.values) > 1 and mean else None
+        spread = None
+        if len(values) > 1 and mean:
+            spread = 0.0 if constant else float(values.std(ddof=1)) / abs(mean)
         return Side(samples=self.values, location=location, spread_ratio=spread)
 
 

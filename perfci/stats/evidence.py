@@ -9,7 +9,7 @@ import numpy as np
 from perfci.model.comparison import Reason
 from perfci.model.metrics import METRICS, Unit
 from perfci.stats.collect import SeriesSamples, SideSamples
-from perfci.stats.interval import TRIM_LAUNCHES, Estimate, Floats, Method, paired_estimate, welch_estimate
+from perfci.stats.interval import Estimate, Floats, Method, most_trim, paired_estimate, welch_estimate
 from perfci.stats.power import two_state_chance
 from perfci.stats.shape import has_trend, is_bimodal, outliers
 
@@ -94,24 +94,24 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
 
 def _estimate(series: SeriesSamples, logs: Sequence[Floats]) -> tuple[Estimate, bool, list[str]]:
     """(estimate, whether one side was measured after the other, flags): paired where at least half of the launches
-    have their partner, else Welch; one wild launch trimmed where enough are left."""
+    have their partner, else Welch; wild launches trimmed where enough are left."""
     baseline, candidate = series.baseline, series.candidate
     least = resolution(series)
-    wild = any(outliers(side.tolist()) for side in logs)
+    wild = max(len(outliers(side.tolist())) for side in logs)
     pairs = _paired_log_ratios(baseline, candidate)
     sequential = False
     if len(pairs) >= 2 and 2 * len(pairs) >= min(len(baseline), len(candidate)):
-        wild_pair = bool(outliers(pairs))
-        trim = wild_pair and len(pairs) >= TRIM_LAUNCHES
-        wild = wild or wild_pair
+        wild_pairs = len(outliers(pairs))
+        trim = min(wild_pairs, most_trim(len(pairs)))
+        wild = max(wild, wild_pairs)
         estimate = paired_estimate(pairs, least_deviation=least * math.sqrt(2), trim=trim)
         how = "unpaired-left-out" if len(pairs) < max(len(baseline), len(candidate)) else ""
     else:
-        trim = wild and min(map(len, logs)) >= TRIM_LAUNCHES
+        trim = min(wild, most_trim(min(map(len, logs))))
         estimate = welch_estimate(logs[0], logs[1], least_deviation=least, trim=trim)
         sequential = _sequential(baseline, candidate)
         how = "not-interleaved" if sequential else "unpaired"
-    named = ((how, bool(how)), ("outlier", wild), ("trimmed", trim))
+    named = ((how, bool(how)), ("outlier", wild > 0), ("trimmed", trim > 0))
     return estimate, sequential, [name for name, seen in named if seen]
 
 

@@ -9,6 +9,12 @@ STEP_SHARE = 0.8
 phases explain."""
 
 
+ERROR_IN_USE = 0.8
+"""Share of the declared error rate that is given out. Intervals are exact for normal noise only; the rest is a
+reserve, so that the declared rate holds for the noise of real machines too (docs/statistics.md shows by simulation
+that it does)."""
+
+
 def weights(phases: Sequence[str]) -> tuple[float, ...]:
     """Share of the workload's error for each noisy gate, given the gate's phase. Sums to 1 (empty: empty)."""
     whole = [phase in (STEP, RUN) for phase in phases]

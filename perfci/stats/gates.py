@@ -9,7 +9,7 @@ from perfci.model.metrics import METRICS, Direction, Kind
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.stats.collect import SeriesSamples
 from perfci.stats.evidence import Evidence
-from perfci.stats.family import weighted_holm, weights
+from perfci.stats.family import ERROR_IN_USE, weighted_holm, weights
 from perfci.stats.power import detectable_log_ratio, launches_for_budget
 from perfci.stats.rule import Levels, Outcome, decide, effect_of, ratio_of
 from perfci.stats.spending import nominal_levels
@@ -52,7 +52,8 @@ def judge_noisy(
     """
     gated = [entry for entry in entries if entry.gate is not None]
     share = len(gated) / max(families or 0, len(gated)) if gated else 0.0
-    levels = _levels(gated, settings.error_rate * share, settings.error_rate, plan)
+    alpha = settings.error_rate * ERROR_IN_USE
+    levels = _levels(gated, alpha * share, alpha, plan)
     rows = []
     for entry in entries:
         if entry.gate is None:

@@ -12,12 +12,17 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 
 TRIM_LAUNCHES = 6
-"""Fewest launches from which one wild launch may be trimmed: below, too little is left to know the noise."""
+"""Fewest launches from which a wild one may be trimmed: below, too little is left to know the noise."""
+
+
+def most_trim(launches: int) -> int:
+    """How many launches may be trimmed at each end: a fifth, and none below TRIM_LAUNCHES."""
+    return launches // 5 if launches >= TRIM_LAUNCHES else 0
 
 
 class Method(StrEnum):
@@ -34,7 +39,7 @@ class Estimate:
     ``launches`` are the launches behind it on each side (pairs when paired: both numbers are equal);
     ``deviation`` is the standard deviation of one pair's log ratio (or its equal for unpaired launches), the noise that
     more launches average away. ``allowance`` is a bound on what is not averaged away (drift between sides that were not
-    interleaved). ``trimmed`` tells that the extreme launches were left out.
+    interleaved). ``trimmed`` is how many of the lowest and as many of the highest launches (or pairs) were left out.
     """
 
     log_ratio: float
@@ -43,7 +48,7 @@ class Estimate:
     launches: tuple[int, int]
     deviation: float
     method: Method
-    trimmed: bool = False
+    trimmed: int = 0
     allowance: float = 0.0
 
     def half_width(self, level: float) -> float:
@@ -64,19 +69,19 @@ class Estimate:
 @lru_cache(maxsize=4096)
 def t_quantile(level: float, df: float) -> float:
     """The value that Student's t exceeds with probability ``level``."""
-    return float(stats.t.isf(level, df))
+    return -float(special.stdtrit(df, level))
 
 
-def paired_estimate(log_ratios: Sequence[float] | Floats, *, least_deviation: float, trim: bool = False) -> Estimate:
-    """Mean of the log ratios of interleaved pairs (Student; with ``trim`` Tukey & McLaughlin's trimmed t: the highest
-    and lowest pair left out).
+def paired_estimate(log_ratios: Sequence[float] | Floats, *, least_deviation: float, trim: int = 0) -> Estimate:
+    """Mean of the log ratios of interleaved pairs (Student; with ``trim`` Tukey & McLaughlin's trimmed t: so
+    many of the highest and of the lowest pairs left out).
 
     ``least_deviation`` (positive) stands in where the ratios vary less than the resolution of the values: zero variance
-    seen is not zero noise. Raises ValueError below 2 pairs, or below TRIM_LAUNCHES with ``trim``.
+    seen is not zero noise. Raises ValueError below 2 pairs, or when ``trim`` is above ``most_trim``.
     """
     values = np.asarray(log_ratios, dtype=np.float64)
     n = len(values)
-    if n < 2 or (trim and n < TRIM_LAUNCHES):
+    if n < 2 or trim > most_trim(n):
         raise ValueError(f"too few pairs: {n}")
     center, variance, kept = _location(values, trim=trim)
     deviation = max(math.sqrt(variance), least_deviation)
@@ -96,17 +101,17 @@ def welch_estimate(
     candidate_logs: Sequence[float] | Floats,
     *,
     least_deviation: float,
-    trim: bool = False,
+    trim: int = 0,
 ) -> Estimate:
-    """Difference of the mean logs of unpaired launches (Welch; with ``trim`` Yuen: the highest and lowest launch
-    of each side left out).
+    """Difference of the mean logs of unpaired launches (Welch; with ``trim`` Yuen: so many of the highest and of
+    the lowest launches of each side left out).
 
-    ``least_deviation`` as in paired_estimate, for one side. Raises ValueError below 2 launches a side, or below
-    TRIM_LAUNCHES with ``trim``.
+    ``least_deviation`` as in paired_estimate, for one side. Raises ValueError below 2 launches a side, or when
+    ``trim`` is above ``most_trim``.
     """
     sides = [np.asarray(side, dtype=np.float64) for side in (baseline_logs, candidate_logs)]
     sizes = [len(side) for side in sides]
-    if min(sizes) < 2 or (trim and min(sizes) < TRIM_LAUNCHES):
+    if min(sizes) < 2 or trim > most_trim(min(sizes)):
         raise ValueError(f"too few launches: {sizes}")
     moments = []
     for side in sides:
@@ -142,13 +147,13 @@ def welch_from_moments(baseline: Moments, candidate: Moments) -> Estimate:
     )
 
 
-def _location(values: Floats, *, trim: bool) -> tuple[float, float, int]:
-    """(mean, variance, values kept); with ``trim`` the mean of the inner values and the winsorised variance."""
+def _location(values: Floats, *, trim: int) -> tuple[float, float, int]:
+    """(mean, variance, values kept); trimmed: the mean of the inner values and the winsorised variance."""
     if not trim:
         return float(values.mean()), float(values.var(ddof=1)), len(values)
     ordered = np.sort(values)
-    winsorised = np.clip(values, ordered[1], ordered[-2])
-    return float(ordered[1:-1].mean()), float(winsorised.var(ddof=1)), len(values) - 2
+    winsorised = np.clip(values, ordered[trim], ordered[-1 - trim])
+    return float(ordered[trim : len(values) - trim].mean()), float(winsorised.var(ddof=1)), len(values) - 2 * trim
 
 
 def _error_factor(n: int, kept: int) -> float:

@@ -16,8 +16,8 @@ from perfci.model.metrics import METRICS, Kind
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesKey
+from perfci.stats.family import ERROR_IN_USE
 from perfci.stats.power import launches_for_budget
-from perfci.stats.spending import nominal_levels
 
 PAIRS_PER_BLOCK = 2
 HOPELESS_LAUNCHES = 6
@@ -149,7 +149,7 @@ def plan_launches(
 
     None: more than any plan would spend, or a budget of 0. Series without a gate or known noise are left out.
     """
-    first = nominal_levels(settings.error_rate / families, (settings.max_launches,), settings.max_launches)[0]
+    alpha = settings.error_rate * ERROR_IN_USE
     needed = {}
     for (phase, metric), deviation in noise_floors.items():
         gate = settings.gate_for(workload=workload, phase=phase, metric=metric)
@@ -158,11 +158,17 @@ def plan_launches(
         needed[phase, metric] = launches_for_budget(
             deviation=deviation * math.sqrt(2),
             budget_log=math.log1p(gate.budget_ratio),
-            pass_level=settings.error_rate,
-            family_level=first,
+            pass_level=alpha,
+            family_level=alpha / families,
             power=settings.power,
         )
     return needed
+
+
+def open_gate(row: Row, settings: JudgeSettings) -> bool:
+    """True when more launches may still decide this row within the plan."""
+    launches = min(len(row.baseline.samples), len(row.candidate.samples))
+    return row.gated and _state(row, launches, settings) is GateState.OPEN and launches < settings.max_launches
 
 
 def _progress(workload: WorkloadComparison, row: Row, settings: JudgeSettings) -> GateProgress:

@@ -1,11 +1,12 @@
 """What a side's samples look like: a wild launch, two levels, a trend. Found here, judged in rule.py."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 OUTLIER_DEVIATIONS = 6.0
 """A launch is wild when it lies this many robust deviations (1.4826 × median absolute deviation) off the median."""
@@ -41,12 +42,12 @@ def outliers(values: Sequence[float]) -> tuple[int, ...]:
     the robust deviation is 0 and says nothing)."""
     if len(values) < OUTLIER_LAUNCHES:
         return ()
-    data = np.asarray(values, dtype=np.float64)
-    distance = np.abs(data - np.median(data))
-    scale = 1.4826 * float(np.median(distance))
+    middle = statistics.median(values)
+    distances = [abs(value - middle) for value in values]
+    scale = 1.4826 * statistics.median(distances)
     if scale == 0:
         return ()
-    return tuple(int(index) for index in np.flatnonzero(distance > OUTLIER_DEVIATIONS * scale))
+    return tuple(index for index, distance in enumerate(distances) if distance > OUTLIER_DEVIATIONS * scale)
 
 
 def is_bimodal(values: Sequence[float]) -> bool:
@@ -76,7 +77,7 @@ def has_trend(values: Sequence[float], times: Sequence[float] | None = None, *, 
     if n < TREND_LAUNCHES:
         return False
     data = np.asarray(values, dtype=np.float64)
-    order = np.arange(n) if times is None else stats.rankdata(times)
+    order = np.arange(n) if times is None else np.unique(np.asarray(times), return_inverse=True)[1]
     x, y = order - order.mean(), data - data.mean()
     squares = float(x @ x), float(y @ y)
     if squares[0] == 0 or squares[1] <= 1e-24 * n:
@@ -85,4 +86,4 @@ def has_trend(values: Sequence[float], times: Sequence[float] | None = None, *, 
     if correlation == 1:
         return True
     statistic = correlation * math.sqrt((n - 2) / (1 - correlation**2))
-    return 2 * float(stats.t.sf(statistic, n - 2)) < level
+    return 2 * float(special.stdtr(n - 2, -statistic)) < level

@@ -1,0 +1,119 @@
+"""perfci's judge on simulated sessions: the code that judges pull requests, fed with samples instead of traces."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from noise_models import Array, NoiseModel, Sessions, simulate
+
+from perfci.model.comparison import Row
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.model.verdict import Verdict
+from perfci.stats.collect import SeriesSamples, SideSamples
+from perfci.stats.evidence import evidence_of
+from perfci.stats.gates import LookPlan
+from perfci.stats.judge import judge_series
+from perfci.stats.plan import look_sizes, looks_until, open_gate
+
+METRICS = ("unprofiled_wall_ns", "gpu_busy_ns", "peak_allocated_bytes")
+"""The noisy ones among the default gates: the family of one comparison."""
+LEVEL_NS = 1e8
+
+
+def settings(*, budget: float = 0.02, max_launches: int = 12, error_rate: float = 0.01) -> JudgeSettings:
+    """Three noisy gates with one budget."""
+    gates = tuple(Gate(metric=metric, budget_ratio=budget) for metric in METRICS)
+    return JudgeSettings(gates=gates, max_launches=max_launches, error_rate=error_rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Outcome of one simulated comparison; ``launches`` per side."""
+
+    verdicts: tuple[Verdict, ...]
+    launches: int
+
+    @property
+    def alarm(self) -> bool:
+        """True when any gate said REGRESSION."""
+        return Verdict.REGRESSION in self.verdicts
+
+
+def samples_of(sessions: Sessions) -> tuple[Array, Array]:
+    """Median step of each launch, shape (sessions, launches) per side, as times."""
+    baseline, candidate = (
+        LEVEL_NS * np.exp(np.median(side, axis=2)) for side in (sessions.baseline, sessions.candidate)
+    )
+    return baseline, candidate
+
+
+def _side(values: Array, position: Sequence[int], *, sequential: bool) -> SideSamples:
+    pairs = tuple(None if sequential else ("s", index) for index in range(len(values)))
+    return SideSamples(
+        values=tuple(float(round(value)) for value in values),
+        exact=(None,) * len(values),
+        pairs=pairs,
+        times=tuple(float(at) for at in position),
+    )
+
+
+def judge(series: Sequence[SeriesSamples], wanted: JudgeSettings, plan: LookPlan | None) -> list[Row]:
+    """The rows of one comparison."""
+    return judge_series("w", series, wanted, weigh=evidence_of, plan=plan)
+
+
+def prefix(baseline: Array, candidate: Array, sessions: Sessions, n: int, gates: int) -> list[SeriesSamples]:
+    """The first ``n`` launches of ``gates`` neighbouring sessions as the gates of one comparison."""
+    return [
+        SeriesSamples(
+            phase="step",
+            metric=METRICS[gate],
+            baseline=_side(baseline[gate, :n], sessions.baseline_position[:n].tolist(), sequential=sessions.sequential),
+            candidate=_side(
+                candidate[gate, :n], sessions.candidate_position[:n].tolist(), sequential=sessions.sequential
+            ),
+        )
+        for gate in range(gates)
+    ]
+
+
+def fixed(
+    model: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    comparisons: int,
+    launches: int,
+    effect: float = 0.0,
+    budget: float = 0.02,
+    steps: int = 50,
+) -> list[Trial]:
+    """Comparisons of three gates with a fixed number of launches, looked at once."""
+    sessions = simulate(model, rng=rng, sessions=3 * comparisons, launches=launches, effect=effect, steps=steps)
+    return fixed_on(sessions, budget=budget)
+
+
+def fixed_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:
+    """The same on given sessions, three of them to a comparison."""
+    baseline, candidate = samples_of(sessions)
+    wanted = settings(budget=budget)
+    trials = []
+    for at in range(0, len(baseline) - 2, 3):
+        n = baseline.shape[1]
+        rows = judge(prefix(baseline[at : at + 3], candidate[at : at + 3], sessions, n, 3), wanted, None)
+        trials.append(Trial(verdicts=tuple(row.verdict for row in rows if row.verdict), launches=n))
+    return trials
+
+
+def adaptive_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:
+    """Comparisons that look after every block and stop when each gate is decided or hopeless."""
+    baseline, candidate = samples_of(sessions)
+    wanted = settings(budget=budget, max_launches=baseline.shape[1])
+    trials = []
+    for at in range(0, len(baseline) - 2, 3):
+        for n in look_sizes(wanted):
+            plan = LookPlan(looks=looks_until(n, wanted), planned=wanted.max_launches)
+            rows = judge(prefix(baseline[at : at + 3], candidate[at : at + 3], sessions, n, 3), wanted, plan)
+            if not any(open_gate(row, wanted) for row in rows):
+                break
+        trials.append(Trial(verdicts=tuple(row.verdict for row in rows if row.verdict), launches=n))
+    return trials
