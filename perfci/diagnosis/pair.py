@@ -13,27 +13,38 @@ less in GPU time. A quarter more is worth saying; whether it is a regression is 
 _Key = tuple[str, str, str]
 
 
-def compare_findings(baseline: Sequence[Finding], candidate: Sequence[Finding]) -> tuple[Finding, ...]:
+def compare_findings(
+    baseline: Sequence[Finding], candidate: Sequence[Finding], *, candidate_launches: int = 1
+) -> tuple[Finding, ...]:
     """The candidate's findings: new ones first, then worsened ones, then those of both sides, each in the given order.
 
     A pattern is the same when rule, phase and subject are equal. ``new`` is set when no finding of the baseline is
     that pattern. ``worsened`` is set when the cost (first evidence) is more than WORSE_RATIO times the baseline's, in
-    the same quantity; the baseline's cost is then added to the evidence. Each side may hold the findings of several
-    launches: one finding per pattern is returned, the one of median cost, against the baseline's median cost.
+    the same quantity; the baseline's cost is then added to the evidence.
+
+    Each side may hold the findings of several launches: one finding per pattern is returned, the one of median cost,
+    against the baseline's median cost. A pattern must show in more than half of the ``candidate_launches``, else it
+    is left out: an accident of one launch is no property of the code. One launch of the baseline with it is enough to
+    make it not new.
 
     An empty baseline makes everything new: pass only baselines that were diagnosed. A rule with a threshold can see
     a pattern just above it on one side and not just below it on the other: ``new`` says that the pattern was not
     found before, not that it costs so much more.
     """
     before = _by_pattern(baseline)
-    judged = [_judge(before.get(key), _typical(found)) for key, found in _by_pattern(candidate).items()]
+    after = {key: found for key, found in _by_pattern(candidate).items() if 2 * len(found) > candidate_launches}
+    judged = [_judge(before.get(key), _typical(found)) for key, found in after.items()]
     return tuple(sorted(judged, key=lambda finding: (not finding.new, not finding.worsened)))
 
 
-def gone_findings(baseline: Sequence[Finding], candidate: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The patterns of the baseline that the candidate no longer shows: one finding each, of median cost."""
+def gone_findings(
+    baseline: Sequence[Finding], candidate: Sequence[Finding], *, baseline_launches: int = 1
+) -> tuple[Finding, ...]:
+    """The patterns in more than half of the ``baseline_launches`` and in none of the candidate's: one finding each,
+    of median cost."""
     after = _by_pattern(candidate)
-    return tuple(_typical(found) for key, found in _by_pattern(baseline).items() if key not in after)
+    before = {key: found for key, found in _by_pattern(baseline).items() if 2 * len(found) > baseline_launches}
+    return tuple(_typical(found) for key, found in before.items() if key not in after)
 
 
 def _by_pattern(findings: Iterable[Finding]) -> dict[_Key, list[Finding]]:

@@ -47,6 +47,19 @@ def test_several_launches_speak_with_their_median():
     assert not judged.worsened
 
 
+def test_an_accident_of_one_launch_is_left_out():
+    often, once = [finding(1)] * 2, [finding(1, phase="data")]
+    judged = compare_findings([], [*often, *once], candidate_launches=3)
+    assert [f.phase for f in judged] == ["log"]
+    assert gone_findings([*often, *once], [], baseline_launches=3) == (finding(1),)
+    assert compare_findings([], often, candidate_launches=4) == ()
+
+
+def test_one_launch_of_the_baseline_is_enough_to_be_known():
+    (judged,) = compare_findings([finding(1)], [finding(1)] * 5, candidate_launches=5)
+    assert not judged.new
+
+
 def test_costs_of_different_quantities_are_not_compared():
     (judged,) = compare_findings([finding(1, name="other")], [finding(100)])
     assert not judged.worsened

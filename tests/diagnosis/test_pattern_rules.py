@@ -438,6 +438,15 @@ def test_outlier_step():
     assert "warm-up" not in finding.advice
 
 
+def test_the_slowest_rank_speaks_for_all():
+    made = TimelineBuilder()
+    for rank, slow in ((0, 4000), (1, 5000), (2, 3000)):
+        for number in range(10):
+            at = number * 6000
+            made.step(at, at + (slow if number == 4 else 1000), rank=rank)
+    assert found(made)["outlier-step"].title.startswith("step 4 of rank 1 took 5.0×")
+
+
 def test_slow_first_step_is_warm_up():
     assert "warmup_steps" in found(with_walls([5000] + [1000] * 9))["outlier-step"].advice
 

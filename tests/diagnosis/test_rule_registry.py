@@ -75,6 +75,26 @@ def test_a_plug_in_rule_is_found_and_run(package):
     assert [finding.title for finding in rules.find(healthy().build())] == ["acme saw it"]
 
 
+def test_the_documented_plug_in_works(package):
+    index = (ROOT / "docs/rules/README.md").read_text()
+    package(index.split("```python\n")[1].split("```")[0])
+    made = healthy()
+    assert rules.find(made.build()) == ()
+    for number in range(10):
+        for turn in range(11):
+            made.call("cudaMalloc_v3020", number * 1000 + 30 + turn * 10, number * 1000 + 32 + turn * 10)
+    (finding,) = rules.find(made.build())
+    assert finding.rule == "acme"
+    assert [quantity.value for quantity in finding.evidence] == [11 * 2000, 110]
+
+
+def test_the_index_lists_every_rule():
+    index = (ROOT / "docs/rules/README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs/rules").glob("*.md")} - {"README.md"}
+    assert pages == {f"{name}.md" for name in rules.installed()}
+    assert all(f"]({page})" in index for page in pages)
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

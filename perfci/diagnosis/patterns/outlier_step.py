@@ -37,8 +37,10 @@ _LATER = (
 
 
 def find(view: TraceView) -> Iterable[Finding]:
-    """One finding per rank with outliers, for its slowest step. Steps of a periodic stall are not outliers."""
-    return tuple(_findings(view))
+    """At most one finding, for the slowest outlier of all ranks: ranks wait for each other, so one slow rank shows in
+    all. Steps of a periodic stall are not outliers."""
+    found = sorted(_findings(view), key=lambda finding: -finding.evidence[0].value)
+    return found[:1]
 
 
 def _findings(view: TraceView) -> Iterator[Finding]:
