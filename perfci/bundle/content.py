@@ -28,7 +28,7 @@ class BundleLimits:
     """The file as it lies on disk."""
     json_bytes: int = 64 * MIB
     """The document after decompression; checked while decompressing."""
-    json_values: int = 4_000_000
+    json_values: int = 2_000_000
     """Numbers, strings and containers: bounds the memory of the parsed document."""
     depth: int = 16
     string_chars: int = 16_384

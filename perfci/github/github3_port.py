@@ -7,7 +7,7 @@ its session.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from github3.checks import CheckRun as Github3CheckRun
 from github3.github import GitHub
 from github3.structs import GitHubIterator
 
-from perfci.github.address import Address
+from perfci.github.address import Address, address_from_environment
 from perfci.github.http import RetryPolicy, limit_wait_s, open_session
 from perfci.github.limits import ANNOTATIONS_PER_REQUEST
 from perfci.github.port import (
@@ -31,7 +31,7 @@ from perfci.github.port import (
     PullRequest,
     Status,
 )
-from perfci.github.secret import Credential, redact
+from perfci.github.secret import Credential, credential_from_environment, redact
 
 ACTIONS_LOGIN = "github-actions[bot]"
 """The account behind the GITHUB_TOKEN of a workflow; it may not ask `GET /user` for its own name."""
@@ -355,6 +355,17 @@ class Github3Port:
 
     def _clean(self, error: Exception) -> str:
         return redact(str(error), (self._credential.token,))[:500]
+
+
+def port_from_environment(environ: Mapping[str, str], *, repository: str) -> Github3Port:
+    """The port of a workflow job: token, addresses and, for an app of your own, its account (PERFCI_GITHUB_LOGIN, for
+    example ``my-app[bot]``) from the environment. Raises UsageError when the token or an address is not usable."""
+    return Github3Port(
+        repository=repository,
+        credential=credential_from_environment(environ),
+        address=address_from_environment(environ),
+        login=environ.get("PERFCI_GITHUB_LOGIN") or None,
+    )
 
 
 def _segment(text: str) -> str:

@@ -11,6 +11,7 @@ from github_cases import port_to
 
 from perfci.errors import UsageError
 from perfci.github.address import Address, address_from_environment
+from perfci.github.github3_port import port_from_environment
 from perfci.github.port import GitHubUnavailable
 from perfci.github.secret import RedactingFilter, Secret, credential_from_environment, redact
 
@@ -156,3 +157,17 @@ def test_https_and_this_machine_are_fine(url):
 )
 def test_github_enterprise_addresses(environ, api):
     assert address_from_environment(environ).api_url == api
+
+
+def test_a_job_needs_nothing_but_its_environment():
+    server = ContractServer()
+    server.state.repository = "octo/train"
+    server.state.add_pull(7, head_sha="a" * 40)
+    environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url, "GITHUB_SERVER_URL": server.url}
+    port = port_from_environment(environ, repository="octo/train")
+    assert port.pull_request(7).number == 7
+    assert port.login() == "github-actions[bot]"
+    named = port_from_environment({**environ, "PERFCI_GITHUB_LOGIN": "my-app[bot]"}, repository="octo/train")
+    assert named.login() == "my-app[bot]"
+    assert TOKEN not in repr(port)
+    server.close()
