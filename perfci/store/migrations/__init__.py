@@ -1,0 +1,1 @@
+"""Alembic migrations, run by `perfci.store.schema` when a database is opened."""

@@ -1,0 +1,417 @@
+"""Everything perfci keeps: runs, their history, comparisons, accepted regressions, noise. All of perfci's own SQL."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase
+
+from perfci.errors import BackendError
+from perfci.model import codec
+from perfci.model.comparison import Comparison
+from perfci.model.environment import Environment
+from perfci.model.history import Acknowledgement, HistoryPoint, NoiseLevel, StoredComparison
+from perfci.model.run import Run
+from perfci.store.engine import WRITES, Database, connect, explained
+from perfci.store.packing import (
+    MeasuredNoise,
+    PackedRun,
+    SeriesName,
+    acknowledgement,
+    acknowledgement_values,
+    from_us,
+    history_point,
+    name_hash,
+    noise_level,
+    noise_values,
+    pack,
+    run_values,
+    to_us,
+    unpack,
+)
+from perfci.store.schema import prepare
+from perfci.store.tables import (
+    AcknowledgementRow,
+    ComparisonRow,
+    EnvironmentRow,
+    NoiseRow,
+    RunRow,
+    SampleRow,
+    SeriesRow,
+)
+
+_CHUNK = 500
+"""Values in one IN list."""
+T = TypeVar("T")
+
+
+def open_store(url: str, *, busy_timeout_s: float = 30.0) -> "Store":
+    """Open a database, create its tables when it is empty, migrate it when it is older (after a copy, for SQLite).
+
+    ``url`` is an SQLAlchemy URL: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite://`` (memory) or
+    ``postgresql://…``. Writers wait up to ``busy_timeout_s`` for each other. A SQLite file that cannot be written is
+    opened for reading. Close the store, or use it as a context manager.
+
+    UsageError: no such kind of database, missing driver, a database of another program. BackendError: unreachable,
+    locked, damaged, newer than this program.
+    """
+    database = connect(url, busy_timeout_s=busy_timeout_s)
+    try:
+        with explained(database):
+            prepare(database)
+    except BaseException:
+        database.engine.dispose()
+        raise
+    return Store(database)
+
+
+class Store:
+    """An open database. Every method is one transaction, and raises BackendError when the database fails; what a
+    writing method was given is stored whole or not at all. Returned values are the model's and outlive the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give all connections back."""
+        with explained(self._database):
+            self._database.engine.dispose()
+
+    @property
+    def name(self) -> str:
+        """The database's URL without secrets."""
+        return self._database.name
+
+    @property
+    def read_only(self) -> bool:
+        """True when the file cannot be written: reading works, writing raises BackendError."""
+        return self._database.read_only
+
+    # Runs
+
+    def add_runs(self, runs: Iterable[Run]) -> int:
+        """Store runs; the number that were not there yet. The same launch again (``codec.run_id``) is left as it is.
+
+        MeasurementError for a run that cannot be stored: a number outside 64 bits, text with NUL or half a character
+        pair, a name that is too long, a run-level metric with several values.
+        """
+        packed = sorted({p.run_id: p for p in map(pack, runs)}.values(), key=lambda p: p.run_id)
+        if not packed:
+            return 0
+        with self._writing() as connection:
+            present = {
+                run_id
+                for part in _parts([p.run_id for p in packed])
+                for run_id in connection.execute(select(RunRow.run_id).where(RunRow.run_id.in_(part))).scalars()
+            }
+            new = [p for p in packed if p.run_id not in present]
+            self._add_environments(connection, new)
+            series = self._series_ids(connection, {key: name for p in new for key, name, _ in p.samples})
+            return sum(self._add_run(connection, p, series) for p in new)
+
+    def runs(
+        self,
+        workload: str,
+        revision: str,
+        *,
+        key: tuple[tuple[str, str], ...] | None = None,
+        limit: int | None = None,
+    ) -> tuple[Run, ...]:
+        """All runs of a workload at a revision (``Revision.identity``), spoiled ones too, in order of their start.
+
+        ``key`` keeps runs of one comparability key, ``limit`` the newest. None there: an empty tuple.
+        """
+        query = select(RunRow.document).where(RunRow.workload == workload, RunRow.revision == revision)
+        if key is not None:
+            query = query.where(RunRow.key_hash == codec.key_hash(Environment(entries=key)))
+        query = query.order_by(RunRow.started_at_us.desc(), RunRow.position.desc(), RunRow.run_id.desc()).limit(limit)
+        documents = self._column(query)
+        return tuple(codec.run_from_document(unpack(document)) for document in reversed(documents))
+
+    def run(self, run_id: str) -> Run | None:
+        """The run with this content address (as in HistoryPoint), or None."""
+        documents = self._column(select(RunRow.document).where(RunRow.run_id == run_id))
+        return codec.run_from_document(unpack(documents[0])) if documents else None
+
+    def workloads(self) -> tuple[str, ...]:
+        """Names of all workloads that have a run, sorted."""
+        return tuple(sorted(self._column(select(RunRow.workload).distinct())))
+
+    def labels(self) -> tuple[str, ...]:
+        """Labels of imported runs that have no git commit, sorted."""
+        return tuple(sorted(self._column(select(RunRow.label).where(RunRow.commit_id.is_(None)).distinct())))
+
+    def measured_commits(self, workload: str, *, key_hash: str | None = None) -> frozenset[str]:
+        """Commits of which a clean, unspoiled run of the workload is stored: possible stand-in baselines."""
+        query = select(RunRow.commit_id).where(
+            RunRow.workload == workload, RunRow.commit_id.is_not(None), ~RunRow.dirty, ~RunRow.spoiled
+        )
+        if key_hash is not None:
+            query = query.where(RunRow.key_hash == key_hash)
+        return frozenset(self._column(query.distinct()))
+
+    # History
+
+    def history(
+        self, workload: str, phase: str, metric: str, *, key_hash: str | None = None, since: datetime | None = None
+    ) -> tuple[HistoryPoint, ...]:
+        """One point per unspoiled run of a clean revision or an import, in order of start (ties: position, run id).
+
+        Time of measuring is not the order of commits: git knows that. ``since`` is inclusive. Never measured: empty.
+        """
+        query = (
+            select(
+                RunRow.run_id,
+                RunRow.revision,
+                RunRow.label,
+                RunRow.commit_id,
+                RunRow.started_at_us,
+                RunRow.key_hash,
+                SampleRow.sample,
+            )
+            .join(SampleRow, SampleRow.run_row == RunRow.row)
+            .join(SeriesRow, SeriesRow.id == SampleRow.series_id)
+            .where(SeriesRow.name_hash == name_hash((workload, phase, metric)), ~RunRow.spoiled, ~RunRow.dirty)
+            .order_by(RunRow.started_at_us, RunRow.position, RunRow.run_id)
+        )
+        if key_hash is not None:
+            query = query.where(RunRow.key_hash == key_hash)
+        if since is not None:
+            query = query.where(RunRow.started_at_us >= to_us(since))
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(history_point(row) for row in rows)
+
+    def series(self, workload: str) -> tuple[tuple[str, str], ...]:
+        """All (phase, metric) of a workload that history knows, sorted."""
+        query = (
+            select(SeriesRow.phase, SeriesRow.metric)
+            .where(SeriesRow.workload == workload)
+            .where(select(SampleRow.run_row).where(SampleRow.series_id == SeriesRow.id).exists())
+        )
+        with self._reading() as connection:
+            return tuple(sorted((row.phase, row.metric) for row in connection.execute(query)))
+
+    def environments(self, workload: str) -> tuple[Environment, ...]:
+        """The environments in which the workload ran: one (the newest) for each comparability key, newest first."""
+        newest = (
+            select(RunRow.key_hash, func.max(RunRow.row).label("row"))
+            .where(RunRow.workload == workload)
+            .group_by(RunRow.key_hash)
+            .subquery()
+        )
+        query = (
+            select(EnvironmentRow.entries)
+            .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+            .join(newest, newest.c.row == RunRow.row)
+            .order_by(RunRow.row.desc())
+        )
+        return tuple(Environment(entries=tuple((n, v) for n, v in json.loads(text))) for text in self._column(query))
+
+    # Comparisons
+
+    def add_comparison(self, comparison: Comparison, *, stored_at: datetime | None = None) -> str:
+        """Store a comparison; its content address. An equal one that is there already keeps its date."""
+        document = codec.canonical_json(codec.comparison_to_document(comparison))
+        comparison_id = hashlib.sha256(document).hexdigest()
+        row = {
+            "comparison_id": comparison_id,
+            "stored_at_us": to_us(stored_at or datetime.now(UTC)),
+            "baseline": comparison.baseline.identity,
+            "candidate": comparison.candidate.identity,
+            "verdict": comparison.verdict.value,
+            "document": zlib.compress(document),
+        }
+        with self._writing() as connection:
+            _insert_new(connection, ComparisonRow, [row])
+        return comparison_id
+
+    def comparisons(
+        self, *, candidate: str | None = None, baseline: str | None = None, limit: int | None = None
+    ) -> tuple[StoredComparison, ...]:
+        """Stored comparisons, newest first; ``candidate`` and ``baseline`` are revision identities."""
+        query = select(ComparisonRow.comparison_id, ComparisonRow.stored_at_us, ComparisonRow.document)
+        if candidate is not None:
+            query = query.where(ComparisonRow.candidate == candidate)
+        if baseline is not None:
+            query = query.where(ComparisonRow.baseline == baseline)
+        query = query.order_by(ComparisonRow.stored_at_us.desc(), ComparisonRow.row.desc()).limit(limit)
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(
+            StoredComparison(
+                comparison_id=row.comparison_id,
+                stored_at=from_us(row.stored_at_us),
+                comparison=codec.comparison_from_document(unpack(row.document)),
+            )
+            for row in rows
+        )
+
+    # Accepted regressions
+
+    def acknowledge(self, accepted: Acknowledgement) -> bool:
+        """Store that regressions were accepted; False when this source did so before (the first one stays)."""
+        row = acknowledgement_values(accepted)
+        with self._writing() as connection:
+            return _insert_new(connection, AcknowledgementRow, [row]) == 1
+
+    def acknowledgements(
+        self, *, repository: str | None = None, head_sha: str | None = None, pull_request: int | None = None
+    ) -> tuple[Acknowledgement, ...]:
+        """Accepted regressions in order of acceptance."""
+        query = select(AcknowledgementRow.__table__)
+        if repository is not None:
+            query = query.where(AcknowledgementRow.repository == repository)
+        if head_sha is not None:
+            query = query.where(AcknowledgementRow.head_sha == head_sha)
+        if pull_request is not None:
+            query = query.where(AcknowledgementRow.pull_request == pull_request)
+        query = query.order_by(AcknowledgementRow.accepted_at_us, AcknowledgementRow.row)
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(acknowledgement(row) for row in rows)
+
+    # Noise
+
+    def set_noise_floors(
+        self,
+        workload: str,
+        environment: Environment,
+        levels: Iterable[MeasuredNoise],
+        *,
+        calibrated_at: datetime | None = None,
+    ) -> None:
+        """Replace all noise levels of a workload in one comparability key by those of a new calibration."""
+        key = codec.key_hash(environment)
+        at = to_us(calibrated_at or datetime.now(UTC))
+        by_name = {(workload, level.phase, level.metric): level for level in levels}
+        with self._writing() as connection:
+            series = self._series_ids(connection, {name_hash(name): name for name in by_name})
+            ours = select(SeriesRow.id).where(SeriesRow.workload == workload)
+            connection.execute(delete(NoiseRow).where(NoiseRow.key_hash == key, NoiseRow.series_id.in_(ours)))
+            rows = [
+                {"series_id": series[name_hash(name)], "key_hash": key, **noise_values(level, calibrated_at_us=at)}
+                for name, level in by_name.items()
+            ]
+            _insert_new(connection, NoiseRow, rows)
+
+    def noise_levels(self, workload: str, *, environment: Environment | None = None) -> tuple[NoiseLevel, ...]:
+        """Calibrated noise of a workload in ``environment``'s comparability key, or in all; by phase and metric."""
+        query = (
+            select(SeriesRow.phase, SeriesRow.metric, *NoiseRow.__table__.columns)
+            .join(NoiseRow, NoiseRow.series_id == SeriesRow.id)
+            .where(SeriesRow.workload == workload)
+        )
+        if environment is not None:
+            query = query.where(NoiseRow.key_hash == codec.key_hash(environment))
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(sorted(map(noise_level, rows), key=lambda level: (level.phase, level.metric, level.upper)))
+
+    def noise_floors(self, workload: str, *, environment: Environment | None = None) -> dict[tuple[str, str], float]:
+        """What the judge takes: the noise to assume by (phase, metric). Without an environment the largest of all
+        environments, which may widen an interval and never narrows one."""
+        floors: dict[tuple[str, str], float] = {}
+        for level in self.noise_levels(workload, environment=environment):
+            at = (level.phase, level.metric)
+            floors[at] = max(level.upper, floors.get(at, 0.0))
+        return floors
+
+    # Transactions
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with explained(self._database), self._database.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        if self._database.read_only:
+            raise BackendError(
+                f"the database {self.name} is read-only", todo="make it writable, or name another one with --db"
+            )
+        with (
+            explained(self._database),
+            self._database.engine.connect().execution_options(**{WRITES: True}) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def _column(self, query: Any) -> Sequence[Any]:
+        with self._reading() as connection:
+            return connection.execute(query).scalars().all()
+
+    # Writing runs
+
+    def _add_environments(self, connection: Connection, packed: Iterable[PackedRun]) -> None:
+        rows = {
+            p.environment_id: {
+                "id": p.environment_id,
+                "key_hash": p.key_hash,
+                "entries": p.environment_json,
+            }
+            for p in packed
+        }
+        _insert_new(connection, EnvironmentRow, [rows[key] for key in sorted(rows)])
+
+    def _series_ids(self, connection: Connection, names: dict[str, SeriesName]) -> dict[str, int]:
+        """Row numbers of series by the hash of their names, made where they are new."""
+
+        def known() -> dict[str, int]:
+            found: dict[str, int] = {}
+            for part in _parts(sorted(names)):
+                query = select(SeriesRow.name_hash, SeriesRow.id).where(SeriesRow.name_hash.in_(part))
+                found.update((row.name_hash, row.id) for row in connection.execute(query))
+            return found
+
+        ids = known()
+        missing = sorted(names.keys() - ids.keys())
+        if not missing:
+            return ids
+        _insert_new(
+            connection,
+            SeriesRow,
+            [
+                {"name_hash": key, "workload": names[key][0], "phase": names[key][1], "metric": names[key][2]}
+                for key in missing
+            ],
+        )
+        return known()
+
+    def _add_run(self, connection: Connection, packed: PackedRun, series: dict[str, int]) -> int:
+        if not _insert_new(connection, RunRow, [run_values(packed)]):
+            return 0
+        number = connection.execute(select(RunRow.row).where(RunRow.run_id == packed.run_id)).scalar_one()
+        samples = [{"series_id": series[key], "run_row": number, "sample": sample} for key, _, sample in packed.samples]
+        _insert_new(connection, SampleRow, samples)
+        return 1
+
+
+def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]
+
+
+def _insert_new(connection: Connection, table: type[DeclarativeBase], rows: Sequence[dict[str, Any]]) -> int:
+    """Insert rows that break no unique constraint, keep those that are there; the number of rows inserted, exact when
+    one was given."""
+    if not rows:
+        return 0
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(table).on_conflict_do_nothing()
+    return connection.execute(statement, list(rows)).rowcount
