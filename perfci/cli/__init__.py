@@ -21,6 +21,8 @@ _COMMANDS = {
     "extract": "perfci.cli.traces:extract",
     "diagnose": "perfci.cli.traces:diagnose",
     "trace": "perfci.cli.traces:trace",
+    "calibrate": "perfci.cli.measure:calibrate",
+    "baseline": "perfci.cli.baseline:baseline",
 }
 
 

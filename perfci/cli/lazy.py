@@ -17,7 +17,7 @@ _HELP = {
     "diagnose": "Name known performance patterns in a trace, or what differs between two.",
     "trace": "Write a Perfetto timeline of the median step.",
     "calibrate": "Measure one revision against itself: noise floors and false alarms.",
-    "baseline": "Accept, show or check reviewed baselines.",
+    "baseline": "Accept, show or check reviewed baseline files.",
     "plan": "Print the jobs of a comparison, for a CI matrix.",
     "bundle": "Pack measured runs for publishing.",
     "publish": "Verify a bundle, compare, and post the verdict.",

@@ -54,3 +54,41 @@ def run(
         runs = measure_revision(workspace, store, request, StderrProgress())
     click.echo(runs_json(runs) if format_name == "json" else runs_text(runs), nl=False)
     return ExitCode.MEASUREMENT if all(run.spoiled for run in runs) else ExitCode.OK
+
+
+@click.command(short_help="Measure one revision against itself: noise floors and false alarms.")
+@click.argument("revision", required=False, metavar="[REVISION]")
+@workload_option
+@click.option("-n", "--launches", type=click.IntRange(min=8), default=12, show_default=True, help="Process launches.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits drawn.")
+@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
+@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@config_options
+def calibrate(
+    *,
+    revision: str | None,
+    patterns: tuple[str, ...],
+    preset: str | None,
+    launches: int,
+    seed: int,
+    lock_clocks: bool,
+    format_name: str,
+    config_path: Path | None,
+    database_url: str | None,
+) -> None:
+    """Launch one REVISION (default: HEAD) many times, and judge the launches against each other as if half of them were
+    a change. Stores the noise floor of every metric, and says how many launches each gate will need."""
+    from perfci.cli.progress import StderrProgress  # noqa: PLC0415
+    from perfci.pipeline.calibrate import run_calibration  # noqa: PLC0415
+    from perfci.pipeline.measure import MeasureRequest  # noqa: PLC0415
+    from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.report.calibration import calibration_json, calibration_text  # noqa: PLC0415
+    from perfci.store.store import open_store  # noqa: PLC0415
+
+    workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
+    request = MeasureRequest(
+        revision=revision or "HEAD", patterns=patterns, preset=preset, launches=launches, lock_clocks=lock_clocks
+    )
+    with open_store(workspace.project.database_url) as store:
+        results = run_calibration(workspace, store, request, StderrProgress(), seed=seed)
+    click.echo(calibration_json(results) if format_name == "json" else calibration_text(results), nl=False)

@@ -73,7 +73,7 @@ def with_cumulative(
     candidate: Mapping[str, Sequence[Run]],
     settings: JudgeSettings,
 ) -> tuple[WorkloadComparison, ...]:
-    """Each workload judged against its reviewed baseline too, where there is one: small changes must not add up unseen."""
+    """Each workload judged against its reviewed baseline too, where there is one: small changes add up."""
     results = []
     for result in judged:
         runs = candidate.get(result.workload, ())

@@ -9,9 +9,10 @@ from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.baselines import with_cumulative
+from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, with_cumulative
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import GoldenLosses, judge_all
+from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
 from perfci.pipeline.workspace import Workspace
@@ -40,8 +41,12 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
     Raises UsageError for an unknown revision or workload; BackendError when the database fails. Launches that fail do
     not raise: their workload is NOT_MEASURED in the result, with the reason.
     """
-    baseline, candidate = resolve_sides(workspace, store, request.revisions, dirty=request.dirty)
     workloads = _configured(workspace, request)
+    left, dots, right = request.revisions.partition("..")
+    if left == PINNED_LABEL and dots:
+        revision = right.lstrip(".") or "HEAD"
+        return _against_files(workspace, store, request, workloads=workloads, revision=revision, progress=progress)
+    baseline, candidate = resolve_sides(workspace, store, request.revisions, dirty=request.dirty)
     case = _Case(
         workspace=workspace,
         store=store,
@@ -189,6 +194,36 @@ class _Case:
                 text = f"the workload {workload.spec.name} itself differs between the two revisions: {listed}"
                 notes.append(Note(code="workload-changed", text=text))
         return tuple(notes)
+
+
+def _against_files(
+    workspace: Workspace,
+    store: Store,
+    request: CompareRequest,
+    *,
+    workloads: tuple[Workload, ...],
+    revision: str,
+    progress: Progress,
+) -> Comparison:
+    """``@baseline..REV``: the candidate against the reviewed baseline files, without a baseline run."""
+    settings = settings_for(workspace, workloads, request)
+    candidate = workspace.require_repository().resolve_measured(revision, dirty=request.dirty)
+    names = [workload.spec.name for workload in workloads] or list(request.patterns)
+    runs: dict[str, Sequence[Run]] = {name: store.runs(name, candidate.identity) for name in names}
+    if request.remeasure or (request.measure and not all(runs.values())):
+        asked = MeasureRequest(
+            revision=revision,
+            patterns=request.patterns,
+            preset=request.preset,
+            launches=settings.min_launches,
+            dirty=request.dirty,
+            lock_clocks=request.lock_clocks,
+        )
+        measured = measure_revision(workspace, store, asked, progress)
+        runs = {name: [run for run in measured if run.workload == name] for name in names}
+    comparison = judge_against_files(workspace, candidate, runs, workloads, settings)
+    store.add_comparison(comparison)
+    return comparison
 
 
 def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload, ...]:
