@@ -6,7 +6,7 @@ flow events (``s``, ``f``); ``ts`` and ``dur`` in microseconds. Described for us
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,8 @@ def timeline_json(baseline: Timeline, candidate: Timeline | None = None) -> byte
     if candidate is not None:
         sides.append(_Side.of(1, "candidate", candidate))
     zero_ns = max(side.align_ns - side.begin_ns for side in sides)
-    events: list[Json] = []
-    for side in sides:
-        events += side.events(zero_ns)
+    drawings = {side.title: side.draw(zero_ns) for side in sides}
+    events = [event for drawing in drawings.values() for event in drawing.events]
     metadata = [event for event in events if event["ph"] == "M"]
     timed = sorted(
         (event for event in events if event["ph"] != "M"), key=lambda event: (event["ts"], -event.get("dur", 0))
@@ -66,7 +65,7 @@ def timeline_json(baseline: Timeline, candidate: Timeline | None = None) -> byte
     document = {
         "traceEvents": metadata + timed,
         "displayTimeUnit": "ns",
-        "otherData": {side.title: side.summary() for side in sides},
+        "otherData": {title: drawing.summary for title, drawing in drawings.items()},
     }
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
 
@@ -133,6 +132,14 @@ class _Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Drawing:
+    """One side as events, and what a reader of the file should know about it."""
+
+    events: list[Json]
+    summary: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Side:
     """One side: its timeline and the window to draw."""
 
@@ -145,7 +152,6 @@ class _Side:
     align_ns: int
     begin_ns: int
     end_ns: int
-    dropped: list[int]
 
     @classmethod
     def of(cls, number: int, title: str, timeline: Timeline) -> "_Side":
@@ -161,41 +167,36 @@ class _Side:
             align_ns=int(steps.start_ns[steps.index == step].min()),
             begin_ns=int(steps.start_ns[rows].min()),
             end_ns=int(steps.end_ns[rows].max()),
-            dropped=[],
         )
 
-    def summary(self) -> Json:
-        """What a reader of the file should know about this side."""
+    def draw(self, zero_ns: int) -> _Drawing:
+        """This side with its median step at ``zero_ns`` of the file. The bars of a rank beyond its part of MAX_EVENTS
+        are left out, the shortest first; steps and phases stay."""
+        ranks = sorted({int(rank) for rank in self.timeline.steps.rank[self.rows]})
+        room = MAX_EVENTS // len(ranks)
+        events: list[Json] = []
+        left_out = 0
+        for rank in ranks:
+            pid = self.number * _RANKS_PER_SIDE + rank + 1
+            name = self.title if len(ranks) == 1 else f"{self.title} rank {rank}"
+            events.append(_metadata("process_name", pid, 0, {"name": name}))
+            events.append(_metadata("process_sort_index", pid, 0, {"sort_index": pid}))
+            bars = sorted(self._slices(rank), key=lambda bar: (bar.order[0] > 1, bar.start_ns - bar.end_ns))
+            left_out += max(len(bars) - room, 0)
+            events += self._rank_events(sorted(bars[:room], key=lambda bar: (bar.start_ns, -bar.end_ns)), pid, zero_ns)
+        return _Drawing(events=events, summary=self._summary(left_out))
+
+    def _summary(self, left_out: int) -> Json:
         info = self.timeline.info
         return {
             "median_step": self.step,
             "steps_drawn": sorted({int(index) for index in self.timeline.steps.index[self.rows]}),
             "collector": clean(f"{info.collector} {info.collector_version}"),
             "gpus": [clean(gpu) for gpu in info.gpu_models],
-            "left_out_slices": sum(self.dropped),
+            "left_out_slices": left_out,
         }
 
-    def events(self, zero_ns: int) -> Iterator[Json]:
-        """All events of this side; ``zero_ns`` is where the median step starts in the file."""
-        ranks = sorted({int(rank) for rank in self.timeline.steps.rank[self.rows]})
-        room = MAX_EVENTS // len(ranks)
-        for rank in ranks:
-            pid = self.number * _RANKS_PER_SIDE + rank + 1
-            name = self.title if len(ranks) == 1 else f"{self.title} rank {rank}"
-            yield _metadata("process_name", pid, 0, {"name": name})
-            yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
-            yield from self._draw(self._bounded(self._slices(rank), room), pid, zero_ns)
-
-    def _bounded(self, slices: Iterable[_Slice], room: int) -> list[_Slice]:
-        """The longest ``room`` slices; steps and phases always."""
-        every = list(slices)
-        if len(every) > room:
-            every.sort(key=lambda bar: (bar.order[0] > 1, bar.start_ns - bar.end_ns))
-            self.dropped.append(len(every) - room)
-            del every[room:]
-        return sorted(every, key=lambda bar: (bar.start_ns, -bar.end_ns))
-
-    def _draw(self, slices: list[_Slice], pid: int, zero_ns: int) -> Iterator[Json]:
+    def _rank_events(self, slices: list[_Slice], pid: int, zero_ns: int) -> Iterator[Json]:
         lanes: dict[tuple[int, int, int], _Lanes] = {}
         placed = []
         titles = {}

@@ -13,8 +13,8 @@ NAME = "pageable-copies"
 DOCS = "docs/rules/pageable-copies.md"
 
 STAGED_BYTES = 64 * 1024
-"""The CUDA runtime takes copies from pageable memory up to this size into the command buffer and returns at once
-(CUDA Runtime API, "API synchronization behavior"): smaller ones do not hurt."""
+"""Host to device copies up to this size are asynchronous whatever the memory (CUDA C++ Programming Guide, "Concurrent
+Execution between Host and Device"). Smaller fetches do wait, and are left to ``accidental-sync``."""
 STEPS_RATIO = 0.5
 """In fewer than half of the steps it is a log or a checkpoint, not the way the batch travels."""
 COST_RATIO = 0.01
