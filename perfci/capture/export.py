@@ -15,7 +15,7 @@ _SIZE_FACTOR = 12
 
 def last_lines(text: str, count: int = 12) -> str:
     """The end of a log for an error message: progress bars reduced to their last state, blank lines left out."""
-    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").splitlines()]
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
     kept = [line[:300] for line in lines if line.strip()]
     return "\n    ".join(kept[-count:])
 

@@ -15,7 +15,7 @@ from perfci.capture.export import export_sqlite, require_space
 from perfci.capture.failures import Remains, launch_failure, nsys_broke, qdstrm_in
 from perfci.capture.nsys import NsysTool
 from perfci.capture.process_environment import child_environment
-from perfci.capture.scrub import replacements, scrub_export
+from perfci.capture.scrub import replacements, scrub_export, scrub_text
 from perfci.capture.sidecar import read_sidecar
 from perfci.capture.supervise import Outcome, supervise
 from perfci.errors import MeasurementError
@@ -117,9 +117,7 @@ def _prepare_folder(out_dir: Path) -> None:
     """An existing, writable, empty enough folder. What an earlier launch left under our names goes."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        for pattern in ("sidecar*.json", "report*", "trace*", _LOG, _OUTPUT_PIPE):
-            for old in out_dir.glob(pattern):
-                old.unlink()
+        _clear(out_dir)
         probe = out_dir / ".writable"
         probe.write_bytes(b"")
         probe.unlink()
@@ -130,6 +128,12 @@ def _prepare_folder(out_dir: Path) -> None:
             todo="choose a folder that this user owns, or mend its permissions",
         ) from error
     require_space(out_dir, MIN_FREE_BYTES)
+
+
+def _clear(out_dir: Path) -> None:
+    for pattern in ("sidecar*.json", "report*", "trace*", _LOG, _OUTPUT_PIPE):
+        for old in out_dir.glob(pattern):
+            old.unlink()
 
 
 def _command(workload: WorkloadSpec, *, directory: Path, path: str) -> tuple[str, ...]:
@@ -209,13 +213,16 @@ def launch(
     directory = (checkout / workload.directory).resolve()
     command = _pinned(_command(workload, directory=directory, path=environment["PATH"]), cpus)
     report = out_dir / _REPORT
+    pipe: Path | None = None
     if collector is Collector.NSYS:
         assert tool is not None
-        quiet = _with_output_to(out_dir / _OUTPUT_PIPE, command)
+        pipe = out_dir / _OUTPUT_PIPE
+        quiet = _with_output_to(pipe, command)
         command = profile_argv(tool, trigger=CaptureTrigger(capture), output=report, command=quiet)
     trace = report if collector is Collector.NSYS else out_dir / _TORCH_TRACE
     try:
         for _ in range(_START_TRIES):
+            _clear(out_dir)
             started_at = datetime.now(UTC)
             outcome = supervise(
                 command,
@@ -224,7 +231,7 @@ def launch(
                 log_path=out_dir / _LOG,
                 timeout_s=settings.launch_timeout_s,
                 marker=marker or uuid.uuid4().hex,
-                output_pipe=out_dir / _OUTPUT_PIPE,
+                output_pipe=pipe,
             )
             remains = _remains(outcome, settings, out_dir=out_dir, trace=trace)
             if not nsys_broke(remains):
@@ -236,14 +243,17 @@ def launch(
     failure = launch_failure(remains)
     if failure is not None:
         raise failure
+    private = replacements(checkout=checkout, out_dir=out_dir, tool=tool.path if tool else None)
     if collector is Collector.NSYS:
         assert tool is not None
         export = out_dir / _EXPORT
         export_sqlite(tool, report, export)
-        scrub_export(export, replacements(checkout=checkout, out_dir=out_dir, tool=tool.path))
+        scrub_export(export, private)
         traces: tuple[Path, ...] = (export,)
     else:
         traces = tuple(sorted(out_dir.glob("trace*.json")))
+        for path in traces:
+            scrub_text(path, private)
     return Launched(
         collector=collector,
         trace_paths=traces,

@@ -116,3 +116,15 @@ def _scrub_table(database: sqlite3.Connection, table: str, pairs: Sequence[tuple
                 f"WHERE typeof({name}) = 'text' AND instr({name}, ?) > 0",
                 (what, by, what),
             )
+
+
+def scrub_text(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Replace paths and names in a text file (a Chrome trace), line by line: it may be large."""
+    scrubbed = path.with_name(f"{path.name}.part")
+    with path.open(encoding="utf-8", errors="replace") as source, scrubbed.open("w", encoding="utf-8") as target:
+        for line in source:
+            text = line
+            for what, by in pairs:
+                text = text.replace(what, by)
+            target.write(text)
+    scrubbed.replace(path)

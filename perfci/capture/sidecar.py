@@ -77,7 +77,7 @@ def parse_sidecar(text: str) -> Sidecar:
     """The sidecar in ``text``. ValueError, with the reason, for anything that the schema does not allow."""
     content = _object(json.loads(text, parse_constant=_refuse_constant), "the file")
     version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise _DoubtError(f"schema_version is {str(version)[:20]!r}, this perfci reads {SCHEMA_VERSION}")
     asked = _object(content.get("asked"), "asked")
     windows = _object(content.get("windows"), "windows")

@@ -177,8 +177,8 @@ def supervise(
     """Run ``argv`` to its end, its output into ``log_path`` (capped), for ``timeout_s`` at most.
 
     ``output_pipe`` is a named pipe to create for programs that cannot be handed an open file: what is written there
-    goes into the log too. When it returns or raises, also for KeyboardInterrupt, no process of the launch is left. OSError
-    when the program cannot be started or the log not be created.
+    goes into the log too. When it returns or raises, also for KeyboardInterrupt, no process of the launch is left.
+    OSError when the program cannot be started or the log not be created.
     """
     log = _CappedLog(log_path)
     with contextlib.ExitStack() as stack:

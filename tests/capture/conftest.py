@@ -34,7 +34,9 @@ def measure(tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         (folder / "program.py").write_text(source)
         workload = WorkloadSpec(
-            name="program", command=(python, "program.py"), environment=tuple(more.pop("environment", ()))
+            name="program",
+            command=more.pop("command", (python, "program.py")),
+            environment=tuple(more.pop("environment", ())),
         )
         settings = MeasureSettings(
             warmup_steps=1,
