@@ -209,7 +209,7 @@ class _Rank:
         self.notes.append(Note(code=code, text=text))
 
     def _phase_ranges(self, thread: int) -> _Ranges:
-        """Ranges of a thread that may be phases: eligible by name, and not an outer level that encloses whole steps."""
+        """Ranges of a thread that may be phases: eligible by name, and not an outer level, which encloses whole steps."""
         marks, training = self.raw.marks, self.training
         rows = np.flatnonzero(marks.thread == thread)
         rows = rows[self.eligible[marks.name[rows]]]
@@ -222,8 +222,11 @@ class _Rank:
                 "unfinished-ranges",
                 f"{np.count_nonzero(left_open)} ranges were never closed; inside a step they count up to its end",
             )
-        encloses = np.searchsorted(training.end_ns, end, side="right") > np.searchsorted(training.start_ns, start)
-        inner = np.flatnonzero(~encloses)
+        first = np.searchsorted(training.start_ns, start)
+        encloses = np.searchsorted(training.end_ns, end, side="right") > first
+        at = np.minimum(first, len(training.start_ns) - 1)
+        same = (training.start_ns[at] == start) & (training.end_ns[at] == end)
+        inner = np.flatnonzero(~encloses | same)
         inner = inner[np.argsort(start[inner], kind="stable")]
         name = marks.name[rows[inner]]
         phase_of = np.full(len(self.raw.strings), -1, dtype=np.int32)

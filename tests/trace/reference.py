@@ -125,7 +125,10 @@ class Reference:
             if end is None:
                 inside = innermost(steps, mark["start"])
                 end = inside["end"] if inside else mark["start"]
-            encloses = any(mark["start"] <= s["start"] and s["end"] <= end for s in steps)
+            encloses = any(
+                mark["start"] <= s["start"] and s["end"] <= end and (mark["start"], end) != (s["start"], s["end"])
+                for s in steps
+            )
             if mark["name"] != "step" and not encloses:
                 phases.setdefault(mark["thread"], []).append({**mark, "end": end})
         named = any(thread & DEFAULT_PROCESS_MASK == process for thread in self.threads)
