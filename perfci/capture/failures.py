@@ -71,8 +71,9 @@ class Remains:
 
     @property
     def unfinished(self) -> Sidecar | None:
-        """The first rank that did not measure all its steps."""
-        return next((s for s in self.sidecars if s.status is not SidecarStatus.COMPLETE), None)
+        """The rank that says best why not all steps were measured: when one fails, torchrun kills the others."""
+        found = [s for s in self.sidecars if s.status is not SidecarStatus.COMPLETE]
+        return next((s for s in found if "killed" not in s.reason), found[0] if found else None)
 
     def error(self, seen: str, *, wanted: str = "", todo: str = "") -> MeasurementError:
         """An error that names the log and quotes its end."""

@@ -81,11 +81,13 @@ class TorchCollector:
         except ImportError:
             raise CaptureError("the torch collector needs torch in the environment of the workload") from None
         self._path = path
+        self._torch_version = str(sys.modules["torch"].__version__)
         self._profile = profiler.profile()  # all activities that this build of torch supports
         self.marks = torch_profiler_marks()
 
     def start(self) -> None:
         self._profile.start()
+        self._profile.add_metadata("perfci_torch_version", self._torch_version)  # the trace does not tell it by itself
 
     def stop(self) -> None:
         self._profile.stop()

@@ -16,6 +16,8 @@ from perfci.phases.plan import Plan, is_steady
 DROPPED_RANGE = "perfci_dropped"
 """Marks a step range that is no whole step after all (the data ended, the loop was left): readers must skip it."""
 
+KILLED = "the loop did not reach its end: the process was killed or left without a word"
+
 WARMUP, WALL, CAPTURE, DONE = "warmup", "wall", "capture", "done"
 
 
@@ -59,7 +61,7 @@ class Driver:
         self.energy_uj: int | None = None
         self.instructions: int | None = None
         self.marks_kind = "none"
-        self.reason = "the loop did not reach its end: the process was killed or left without a word"
+        self.reason = KILLED
         self.in_step = False
         self._start: Any = None
         self._loss: Any = None

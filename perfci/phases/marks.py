@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,7 @@ RESERVED = frozenset({STEP, "run", "background", "unmarked"})
 
 _NESTED = ""
 _KEPT_MARKS = 1024
+_PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -192,15 +193,25 @@ def nvtx_marks() -> Marks | None:
 
 
 def torch_profiler_marks() -> Marks:
-    """Ranges of torch.profiler, named ``perfci:<name>``. Needs torch."""
+    """Ranges of torch.profiler, named ``perfci:<name>``. Needs torch.
+
+    Kineto writes names into its JSON without escaping them and calls those that are not printable ASCII all "unknown",
+    so the name is percent-encoded where it must be.
+    """
+    from urllib.parse import quote  # noqa: PLC0415
+
     from torch.profiler import record_function  # noqa: PLC0415
+
+    @lru_cache(maxsize=_KEPT_MARKS)
+    def label(name: str) -> str:
+        return f"perfci:{quote(name, safe=_PLAIN, errors='replace')}"
 
     threads = threading.local()
 
     def push(name: str) -> None:
         if not hasattr(threads, "ranges"):
             threads.ranges = []
-        opened = record_function(f"perfci:{name}")
+        opened = record_function(label(name))
         opened.__enter__()
         threads.ranges.append(opened)
 
@@ -221,8 +232,13 @@ def _open_first(name: str) -> None:
 
 
 def listen_by_hand() -> None:
-    """Mark from the start when the user profiles the program without perfci's runner, or asks by ``PERFCI_MARKS=1``."""
+    """Mark from the start when the user profiles the program without perfci's runner, or asks by ``PERFCI_MARKS=1``.
+
+    Under the runner it is the driver that says when: never in the unprofiled window.
+    """
     global _open  # noqa: PLW0603
+    if os.environ.get("PERFCI_SIDECAR"):
+        return
     if os.environ.get("PERFCI_MARKS") == "1" or "NSYS_PROFILING_SESSION_ID" in os.environ:
         _open = _open_first
 

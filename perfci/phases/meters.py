@@ -62,7 +62,7 @@ class EnergyMeter:
         self._nvml = pynvml
         try:
             pynvml.nvmlInit()
-            self._device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+            self._device = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
             self._start_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(self._device)
         except pynvml.NVMLError:  # no driver, a MIG slice, or a GPU older than Volta
             self._device = None

@@ -88,6 +88,16 @@ def test_each_failure_says_what_was_seen_and_names_the_log(changes, seen):
     assert error.todo
 
 
+def test_the_rank_that_failed_is_quoted_not_those_that_were_killed_for_it():
+    ranks = (
+        sidecar(SidecarStatus.ABORTED, rank=0, world=2, reason="the process was killed"),
+        sidecar(SidecarStatus.ABORTED, rank=1, world=2, reason="ValueError: no such layer"),
+    )
+    error = launch_failure(remains(exit_code=1, sidecars=ranks))
+    assert error is not None
+    assert "exit code 1: ValueError: no such layer" in error.seen
+
+
 def test_a_broken_nsys_is_told_from_a_broken_workload():
     for log in (AGENT_LOST, SEM_OPEN):
         assert nsys_broke(remains(log=log, sidecars=(), trace_exists=False))
