@@ -1,7 +1,7 @@
 """The seam between readers and all behind them: what a profiler recorded, as columns, in no profiler's own terms.
 
-A reader (``nsys_sqlite`` today) fills a RawTrace; steps, attribution and metrics see nothing else. Times are integer
-nanoseconds on one clock per trace, intervals are half-open, rows may come in any order.
+A reader (``nsys_sqlite``, ``kineto``) fills a RawTrace; steps, attribution and metrics see nothing else. Times are
+integer nanoseconds on one clock per trace, intervals are half-open, rows may come in any order.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,8 @@ class GpuOperations:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Threads:
-    """Threads that appear in marks, calls or overheads. ``name`` is -1 where the profiler does not know it."""
+    """Threads that appear in marks, calls or overheads. ``name`` is -1 where the profiler does not know it; autograd
+    threads bear the name that PyTorch gives them, ``pt_autograd_N``, also where the reader knows them otherwise."""
 
     process: Int32
     name: Int32
@@ -78,7 +79,7 @@ class Overheads:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RawTrace:
     """One trace file. ``traced_gpu`` is False when the trace holds no CUDA records at all: GPU metrics are then
-    unknown, not 0. ``rank`` is the rank that the file's name states, or None."""
+    unknown, not 0. ``rank`` is the rank that the file or its name states, or None."""
 
     label: str
     info: TraceInfo

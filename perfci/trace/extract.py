@@ -20,6 +20,8 @@ from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
 from perfci.trace.attribution import PhaseNames, attribute
 from perfci.trace.intervals import Integers, sum_by_group
+from perfci.trace.kineto import read_kineto
+from perfci.trace.kineto_json import looks_like_json
 from perfci.trace.measure import measure_rank, phases_with_graphs
 from perfci.trace.nsys_sqlite import read_nsys
 
@@ -36,7 +38,7 @@ def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Se
     phase_names = PhaseNames()
     parts = []
     for path in paths:
-        raw = read_nsys(path)
+        raw = read_kineto(path) if looks_like_json(path) else read_nsys(path)
         ranks = attribute(raw, step_range=step_range, phases=phases, phase_names=phase_names)
         parts.append(Part(raw=raw, ranks=ranks))
     return assemble(parts, phase_names)
