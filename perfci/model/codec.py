@@ -12,8 +12,8 @@ import json
 import math
 import types
 from datetime import UTC
-from functools import cache
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -38,41 +38,84 @@ class CodecError(MeasurementError):
     """A document is not what the format says, or a value cannot be written as one. Never green."""
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # pydantic takes a configuration for what stands around a dataclass, not for a dataclass itself.
-    around: Any = types.GenericAlias(tuple, (kind,))
-    return TypeAdapter(around, config=_CONFIG)
+class _Format(Generic[T]):
+    """The document of one class. pydantic's adapter is built on first use: it takes some milliseconds."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._name = kind.__name__.lower()
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        # pydantic takes a configuration for what stands around a dataclass, not for a dataclass itself.
+        around: Any = types.GenericAlias(tuple, (self._kind,))
+        return TypeAdapter(around, config=_CONFIG)
+
+    def encode(self, value: T) -> Document:
+        try:
+            (fields,) = self._adapter.dump_python((value,), mode="json")
+        except ValueError as error:  # pydantic's serialization errors: objects of other types, text that is not UTF-8
+            raise CodecError(f"a {self._name} cannot be written as JSON ({str(error)[:200]})") from None
+        document: Document = {"schema_version": SCHEMA_VERSION, **fields}
+        _open_ends(document, encode=True)
+        canonical_json(document)
+        return document
+
+    def decode(self, document: Document) -> T:
+        if not isinstance(document, dict):
+            raise CodecError(f"the {self._name} is not a JSON object")
+        version = document.get("schema_version")
+        if version != SCHEMA_VERSION or not isinstance(version, int) or isinstance(version, bool):
+            raise CodecError(
+                f"the {self._name} has schema version {str(version)[:40]}",
+                wanted=f"version {SCHEMA_VERSION}",
+                todo="use the perfci that wrote it, or a newer one",
+            )
+        # Copied, so that the caller's document stays as it is; canonical_json refuses numbers that are not finite.
+        fields = json.loads(canonical_json({key: item for key, item in document.items() if key != "schema_version"}))
+        _open_ends(fields, encode=False)
+        try:
+            value: T = self._adapter.validate_json(json.dumps([fields]))[0]
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"][1:]) or self._name
+            raise CodecError(f"the {self._name} is not valid at {where[:200]} ({first['msg'][:200]})") from None
+        return value
+
+
+_RUN = _Format(Run)
+_COMPARISON = _Format(Comparison)
+_EXTRACTION = _Format(Extraction)
 
 
 def run_to_document(run: Run) -> Document:
     """The document of a run (docs/bundle-format.md). CodecError when a loss is not finite."""
-    return _encode(Run, run)
+    return _RUN.encode(run)
 
 
 def run_from_document(document: Document) -> Run:
     """The run in a document; CodecError names the first faulty key."""
-    return _decode(Run, document)
+    return _RUN.decode(document)
 
 
 def comparison_to_document(comparison: Comparison) -> Document:
     """The document of a comparison."""
-    return _encode(Comparison, comparison)
+    return _COMPARISON.encode(comparison)
 
 
 def comparison_from_document(document: Document) -> Comparison:
     """The comparison in a document; CodecError names the first faulty key."""
-    return _decode(Comparison, document)
+    return _COMPARISON.decode(document)
 
 
 def extraction_to_document(extraction: Extraction) -> Document:
     """The document of what one trace says."""
-    return _encode(Extraction, extraction)
+    return _EXTRACTION.encode(extraction)
 
 
 def extraction_from_document(document: Document) -> Extraction:
     """The extraction in a document; CodecError names the first faulty key."""
-    return _decode(Extraction, document)
+    return _EXTRACTION.decode(document)
 
 
 def canonical_json(document: object) -> bytes:
@@ -110,44 +153,6 @@ def run_id(run: Run) -> str:
 def key_hash(environment: Environment) -> str:
     """64 hexadecimal digits, equal exactly for equal comparability keys."""
     return hashlib.sha256(canonical_json(environment.key)).hexdigest()
-
-
-def _encode(kind: type[T], value: T) -> Document:
-    try:
-        (document,) = _adapter(kind).dump_python((value,), mode="json")
-    except ValueError as error:  # pydantic's serialization errors: text that is not UTF-8, objects of other types
-        raise CodecError(f"a {kind.__name__.lower()} cannot be written as JSON ({str(error)[:200]})") from None
-    result: Document = {"schema_version": SCHEMA_VERSION, **document}
-    _open_ends(result, encode=True)
-    canonical_json(result)
-    return result
-
-
-def _decode(kind: type[T], document: Document) -> T:
-    name = kind.__name__.lower()
-    if not isinstance(document, dict):
-        raise CodecError(f"the {name} is not a JSON object")
-    version = document.get("schema_version")
-    if version != SCHEMA_VERSION or not isinstance(version, int) or isinstance(version, bool):
-        raise CodecError(
-            f"the {name} has schema version {str(version)[:40]}",
-            wanted=f"version {SCHEMA_VERSION}",
-            todo="use the perfci that wrote it, or a newer one",
-        )
-    # Copied, so that the caller's document stays as it is; canonical_json refuses numbers that are not finite.
-    fields = json.loads(canonical_json({key: item for key, item in document.items() if key != "schema_version"}))
-    _open_ends(fields, encode=False)
-    try:
-        value: T = _adapter(kind).validate_json(json.dumps([fields]))[0]
-    except ValidationError as error:
-        raise _refusal(name, error) from None
-    return value
-
-
-def _refusal(name: str, error: ValidationError) -> CodecError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or name
-    return CodecError(f"the {name} is not valid at {where[:200]} ({first['msg'][:200]})")
 
 
 def _open_ends(value: object, *, encode: bool) -> None:

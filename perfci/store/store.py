@@ -268,7 +268,7 @@ class Store:
         """Store that regressions were accepted; False when this source did so before (the first one stays)."""
         row = acknowledgement_values(accepted)
         with self._writing() as connection:
-            return _insert_new(connection, AcknowledgementRow, [row]) == 1
+            return _insert_one(connection, AcknowledgementRow, AcknowledgementRow.row, row) is not None
 
     def acknowledgements(
         self, *, repository: str | None = None, head_sha: str | None = None, pull_request: int | None = None
@@ -394,9 +394,9 @@ class Store:
         return known()
 
     def _add_run(self, connection: Connection, packed: PackedRun, series: dict[str, int]) -> int:
-        if not _insert_new(connection, RunRow, [run_values(packed)]):
+        number = _insert_one(connection, RunRow, RunRow.row, run_values(packed))
+        if number is None:
             return 0
-        number = connection.execute(select(RunRow.row).where(RunRow.run_id == packed.run_id)).scalar_one()
         samples = [{"series_id": series[key], "run_row": number, "sample": sample} for key, _, sample in packed.samples]
         _insert_new(connection, SampleRow, samples)
         return 1
@@ -407,11 +407,18 @@ def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + _CHUNK]
 
 
-def _insert_new(connection: Connection, table: type[DeclarativeBase], rows: Sequence[dict[str, Any]]) -> int:
-    """Insert rows that break no unique constraint, keep those that are there; the number of rows inserted, exact when
-    one was given."""
-    if not rows:
-        return 0
+def _insert_new(connection: Connection, table: type[DeclarativeBase], rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows that break no unique constraint; keep those that are there."""
+    if rows:
+        connection.execute(_insert(connection, table), list(rows))
+
+
+def _insert_one(connection: Connection, table: type[DeclarativeBase], number: Any, row: dict[str, Any]) -> int | None:
+    """Insert a row; its ``number`` column, or None when one like it is there."""
+    found: int | None = connection.execute(_insert(connection, table).returning(number), row).scalar_one_or_none()
+    return found
+
+
+def _insert(connection: Connection, table: type[DeclarativeBase]) -> Any:
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table).on_conflict_do_nothing()
-    return connection.execute(statement, list(rows)).rowcount
+    return insert(table).on_conflict_do_nothing()
