@@ -209,7 +209,7 @@ class _Rank:
         self.notes.append(Note(code=code, text=text))
 
     def _phase_ranges(self, thread: int) -> _Ranges:
-        """Ranges of a thread that may be phases: eligible by name, and not an outer level, which encloses whole steps."""
+        """Ranges of a thread that may be phases: eligible by name, and no outer level, which encloses whole steps."""
         marks, training = self.raw.marks, self.training
         rows = np.flatnonzero(marks.thread == thread)
         rows = rows[self.eligible[marks.name[rows]]]

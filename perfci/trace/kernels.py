@@ -36,14 +36,14 @@ def kernel_identity(name: str) -> str:
     for form in (_NSYS_LAMBDA, _ITANIUM_LAMBDA):
         text = form.sub(lambda m: f"{{lambda#{m['n']}}}", text)
     text = _without_parameters(text)
+    if text.startswith("triton"):
+        text = _triton_identity(text)
     text = _CASTS.sub(r"\1", text)
     text = _BOOL_CASTS.sub(lambda m: "true" if m[1] == "1" else "false", text)
     text = _SUFFIXED_NUMBERS.sub(r"\1", text)
     text = _ADDRESS.sub("0x*", text)
     text = _HASH.sub(lambda m: m[0] if _TYPE_WORDS.fullmatch(m[0]) else "*", text)
     text = _NUMBA_ABI.sub("", text)
-    if text.startswith("triton"):
-        text = _triton_identity(text)
     text = text.strip() or name.strip() or "(no name)"
     if len(text) > LONGEST_NAME:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
