@@ -56,18 +56,24 @@ def jobs():
 
 
 def on_gpu(job):
-    return "self-hosted" in job["runs-on"]
+    return "self-hosted" in job.get("runs-on", ())
+
+
+def measures(job):
+    """Measures itself, or by way of the shared workflow."""
+    return on_gpu(job) or job.get("uses") == "./.github/workflows/perf-measure.yml"
 
 
 @pytest.mark.parametrize(("workflow", "job"), list(jobs()))
 def test_measuring_jobs_have_no_secret_and_no_write_permission(workflow, job):
-    if not on_gpu(job):
+    if not measures(job):
         return
     assert job["permissions"] == {"contents": "read"}
+    assert "secrets" not in job
     text = yaml.safe_dump(job)
     for word in ("secrets.", "github.token", "GITHUB_TOKEN", "database", "id-token"):
         assert word not in text
-    for step in job["steps"]:
+    for step in job.get("steps", ()):
         if "checkout" in step.get("uses", ""):
             assert step["with"]["persist-credentials"] is False
 
@@ -108,13 +114,14 @@ def test_no_workflow_uses_pull_request_target_or_grants_rights_to_all_jobs():
 def test_publish_listens_to_exactly_the_measuring_workflows():
     documents = {path.stem: yaml.safe_load(path.read_text()) for path in WORKFLOWS}
     heard = documents["perf-publish"][True]["workflow_run"]["workflows"]
-    with_own_publisher = {"perf-command"}
     measuring = {
         name
         for name, document in documents.items()
-        if any(on_gpu(job) for job in document["jobs"].values()) and name not in with_own_publisher
+        if any(measures(job) for job in document["jobs"].values())
+        and "publish" not in document["jobs"]  # perf-command publishes itself
+        and "workflow_call" not in document[True]
     }
-    assert set(heard) == measuring
+    assert set(heard) == measuring == {"perf-pull-request", "perf-main", "perf-nightly", "perf-merge-queue"}
     assert all(documents[name]["name"] == name for name in documents)
 
 
@@ -163,13 +170,13 @@ def test_only_a_failed_measurement_fails_the_measuring_job_and_the_bundle_is_alw
     done = step("measure", WORKLOAD="gpt", BASE="b" * 40, HEAD_REVISION="a" * 40, CODE=str(code))
     assert done.returncode == ends
     assert done.calls[0][:3] == ["compare", "b" * 40 + "..." + "a" * 40, "--measure"]
-    assert done.calls[1][:2] == ["bundle", "-o"]
-    assert done.calls[1][2].endswith("perfci-h200-gpt.json.gz")
+    assert done.calls[1][:2] == ["bundle", done.calls[0][1]]
+    assert done.calls[1][-1].endswith("perfci-h200-gpt.json.gz")
 
 
 def test_without_a_base_the_head_alone_is_measured(step):
     done = step("measure", HEAD_REVISION="a" * 40)
-    assert done.calls[0] == ["run", "--revision", "a" * 40]
+    assert done.calls[0] == ["run", "a" * 40, "--launches", "5"]
 
 
 EVIL = "$(touch pwned) `touch pwned`; touch pwned\n--db x"

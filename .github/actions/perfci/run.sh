@@ -30,13 +30,15 @@ measure)
     if [ -n "$WORKLOAD" ]; then workload=(--workload "$WORKLOAD"); fi
     code=0
     if [ -n "$BASE" ]; then
-        perfci compare "$BASE...$HEAD_REVISION" --measure --no-report "${workload[@]}" || code=$?
+        revisions="$BASE...$HEAD_REVISION"
+        perfci compare "$revisions" --measure --no-report "${workload[@]}" || code=$?
     else
-        perfci run --revision "$HEAD_REVISION" "${workload[@]}" || code=$?
+        revisions="$HEAD_REVISION"
+        perfci run "$revisions" --launches "${LAUNCHES:-5}" "${workload[@]}" || code=$?
     fi
     # The verdict belongs to the publisher: here only a failure to measure fails the job. The bundle is written in any
     # case, so that the failures of single launches are published, too.
-    perfci bundle -o "$RUNNER_TEMP/perfci-bundle/perfci-$GPU-${WORKLOAD:-all}.json.gz" "${workload[@]}"
+    perfci bundle "$revisions" "${workload[@]}" -o "$RUNNER_TEMP/perfci-bundle/perfci-$GPU-${WORKLOAD:-all}.json.gz"
     case "$code" in 0 | 3 | 4) ;; *) exit "$code" ;; esac
     ;;
 publish)
