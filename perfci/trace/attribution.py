@@ -18,6 +18,7 @@ BUILT_IN_PHASES = ("data", "h2d", "forward", "backward", "optimizer", "log", "va
 MOST_PHASES = 400
 """More distinct range names than this are not phases of a training step but per-operator annotation."""
 
+_NO_PHASES = {*PSEUDO_PHASES, steps_.DROPPED_RANGE}
 _AUTOGRAD = re.compile(r"pt_autograd_\d+")
 _OPERATOR_ANNOTATION = re.compile(r", (?:op_id|seq) = \d+")
 NO_CALL = -1
@@ -128,12 +129,12 @@ def launching_call(raw: RawTrace) -> Int64:
 def _eligible_names(raw: RawTrace, step_range: str, phases: Sequence[str]) -> tuple[Bool, tuple[Note, ...]]:
     """Which strings may name a phase."""
     if phases:
-        wanted = {*BUILT_IN_PHASES, *phases} - set(PSEUDO_PHASES)
+        wanted = {*BUILT_IN_PHASES, *phases} - _NO_PHASES
         return np.array([name in wanted for name in raw.strings], dtype=np.bool_), ()
     counts = np.bincount(raw.marks.name, minlength=len(raw.strings))
     for at in np.flatnonzero(counts).tolist():
         name = raw.strings[at]
-        if name in PSEUDO_PHASES or steps_.is_step_name(name, step_range) or _OPERATOR_ANNOTATION.search(name):
+        if name in _NO_PHASES or steps_.is_step_name(name, step_range) or _OPERATOR_ANNOTATION.search(name):
             counts[at] = 0
     used = int(np.count_nonzero(counts))
     if used <= MOST_PHASES:

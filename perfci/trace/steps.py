@@ -11,12 +11,15 @@ from perfci.trace.columns import UNFINISHED, RawTrace
 from perfci.trace.intervals import Cover, cover_of
 
 _NAMES_SHOWN = 8
+DROPPED_RANGE = "perfci_dropped"
+"""What perfci.phases marks inside a step range that is none after all: the data ended, or the loop was left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingThread:
     """The thread of one process that runs the training loop, with its closed step ranges sorted by start. Steps inside
-    a step are the same step and left out."""
+    a step are the same step and left out. ``unfinished_count``: ranges that were never closed, or that the program
+    itself declared to be no step."""
 
     process: int
     thread: int
@@ -61,13 +64,26 @@ def _training_thread(raw: RawTrace, process: int, thread: int, rows: Int64) -> T
     start, end = start[closed][order], end[closed][order]
     reached = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, end])[:-1]
     outer = (end > reached) & (end > start)
+    start, end = start[outer], end[outer]
+    whole = ~_dropped(raw, thread, start, end)
     return TrainingThread(
         process=process,
         thread=thread,
-        start_ns=start[outer],
-        end_ns=end[outer],
-        unfinished_count=int(np.count_nonzero(~closed)),
+        start_ns=start[whole],
+        end_ns=end[whole],
+        unfinished_count=int(np.count_nonzero(~closed)) + int(np.count_nonzero(~whole)),
     )
+
+
+def _dropped(raw: RawTrace, thread: int, start_ns: Int64, end_ns: Int64) -> Bool:
+    """Steps that the program itself declared to be none."""
+    hit = np.zeros(len(start_ns), dtype=np.bool_)
+    if DROPPED_RANGE in raw.strings:
+        marks = raw.marks
+        rows = np.flatnonzero((marks.thread == thread) & (marks.name == raw.strings.index(DROPPED_RANGE)))
+        step = cover_of(start_ns, end_ns).at(marks.start_ns[rows])
+        hit[step[step >= 0]] = True
+    return hit
 
 
 def _no_steps(raw: RawTrace, step_range: str, *, has_unfinished: bool) -> TraceError:
