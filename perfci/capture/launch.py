@@ -33,6 +33,8 @@ _REPORT = "report.nsys-rep"
 _EXPORT = "trace.sqlite"
 _TORCH_TRACE = "trace.json"
 _IMPORTS = "imports"
+_AUTOPHASE = Path("perfci", "autophase", "inject")
+"""Folder with the sitecustomize module that marks unmodified scripts, under the folder of lent imports."""
 _OUTPUT_PIPE = "output.pipe"
 
 
@@ -100,6 +102,9 @@ def _environment(
     environment.update(workload.environment)
     others = [imports["PYTHONPATH"], environment.get("PYTHONPATH", "")]
     environment.update(imports)
+    if workload.autophase:
+        others.insert(0, str(Path(imports["PYTHONPATH"], _AUTOPHASE)))
+        environment["PERFCI_AUTOPHASE"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(part for part in others if part)
     environment["PERFCI_SIDECAR"] = str(out_dir / _SIDECAR)
     environment["PERFCI_CAPTURE"] = capture

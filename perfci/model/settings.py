@@ -105,6 +105,8 @@ class WorkloadSpec:
     golden_losses: tuple[float, ...] = ()
     """Losses that every launch must reproduce within ``loss_tolerance_ratio``; a run outside is not comparable, not fast."""
     loss_tolerance_ratio: float = 0.05
+    autophase: bool = False
+    """True for a script that marks nothing itself: `perfci.autophase` is injected into its processes."""
     definition_hash: str = ""
     """Hash of the workload's definition: part of the comparability key."""
 

@@ -99,6 +99,12 @@ class Driver:
 
     def end_step(self) -> None:
         """The step is whole."""
+        self.close_step()
+        self.advance()
+
+    def close_step(self) -> None:
+        """The step is whole, but not every rank may have got here: its time is taken, and ``advance``, at which ranks
+        meet, follows before the next step begins."""
         marks.step().__exit__(None, None, None)
         self.in_step = False
         if self.state == WARMUP:
@@ -108,10 +114,13 @@ class Driver:
         window.samples += self._samples
         self._samples = 0
         self._keep_loss()
+        self.saw_first_step()
+
+    def saw_first_step(self) -> None:
+        """The first step of the process is done (a caller may learn this before it counts steps)."""
         if not self._stepped:
             self._stepped = True
             self.first_step_ns = process.since_process_start_ns()
-        self._advance()
 
     def drop_step(self) -> None:
         """The step that was begun is not one: count nothing."""
@@ -151,7 +160,8 @@ class Driver:
         asked = {WARMUP: self.plan.warmup, WALL: self.plan.wall, CAPTURE: self.plan.capture}[self.state]
         return asked, len(self.windows[self.state])
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Go on in the plan after a closed step."""
         asked, seen = self._next_goal()
         if self.state == WARMUP:
             window = self.windows[WARMUP]
