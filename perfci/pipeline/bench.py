@@ -11,7 +11,7 @@ from pathlib import Path
 from perfci import __version__
 from perfci.capture.clocks import locked_clocks, restore_left_over
 from perfci.capture.environment import environment_fields, merge_software, read_host, visible_gpus
-from perfci.capture.launch import launch
+from perfci.capture.launch import Launched, launch
 from perfci.capture.lock import hold_machine, lock_directory
 from perfci.capture.nsys import NsysTool, find_nsys
 from perfci.capture.nvml import GpuFacts, Nvml, open_nvml
@@ -126,12 +126,19 @@ class Bench:
             findings=find(timeline),
             losses=facts.losses,
             notes=tuple(notes),
-            artifacts=tuple(
-                path.relative_to(place.private.resolve()).as_posix()
-                for path in (launched.report_path, *launched.trace_paths, launched.log_path)
-                if path is not None
-            ),
+            artifacts=_kept(launched, place.private.resolve()),
         )
+
+
+def _kept(launched: Launched, private: Path) -> tuple[str, ...]:
+    """Files of a launch that stay, relative to ``private``. An export goes where the report that it came from stays."""
+    if launched.report_path is None:
+        kept = [*launched.trace_paths, launched.log_path]
+    else:
+        kept = [launched.report_path, launched.log_path]
+        for path in launched.trace_paths:
+            path.unlink(missing_ok=True)
+    return tuple(path.relative_to(private).as_posix() for path in kept)
 
 
 @contextmanager

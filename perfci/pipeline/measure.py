@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.store.store import Store
+
+
+KEPT_SESSIONS = 20
+"""Sessions whose reports and logs are kept: some weeks of a busy branch, and a bound on disk use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,14 @@ def measure_revision(
                 runs.append(run)
                 progress.line(said(run, index + 1, request.launches))
     return tuple(runs)
+
+
+def forget_old_sessions(workspace: Workspace) -> None:
+    """Delete the files of all but the newest KEPT_SESSIONS measuring sessions. Their numbers stay in the database."""
+    folder = workspace.private / "launches"
+    sessions = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    for path in sessions[:-KEPT_SESSIONS]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def new_schedule() -> str:
@@ -128,6 +141,7 @@ def bench_for(
         job=job,
         progress=progress,
     ) as bench:
+        forget_old_sessions(workspace)
         note = fallback_note(measure.collector, bench.tool)
         if note is not None:
             progress.line(note.text)
