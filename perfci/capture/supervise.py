@@ -156,11 +156,21 @@ def _wait_gone(process: subprocess.Popen[bytes], marker: str, seconds: float) ->
         time.sleep(_POLL_S)
 
 
+def _signal_launch(process: subprocess.Popen[bytes], marker: str, number: signal.Signals) -> None:
+    _signal_all(_belonging(process.pid, marker), number)
+    if process.poll() is None:  # also where there is no /proc to look into
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
 def _end_all(process: subprocess.Popen[bytes], marker: str) -> None:
     """Terminate, then kill, every process of the launch."""
-    _signal_all(_belonging(process.pid, marker) or [process.pid], signal.SIGTERM)
+    _signal_launch(process, marker, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_TERMINATE_S)
     if _wait_gone(process, marker, _TERMINATE_S) or process.poll() is None:
-        _signal_all([*_belonging(process.pid, marker), process.pid], signal.SIGKILL)
+        _signal_launch(process, marker, signal.SIGKILL)
+        process.wait()
         _wait_gone(process, marker, _TERMINATE_S)
 
 
@@ -214,6 +224,9 @@ def supervise(
         finally:
             if exit_code is None or left:
                 _end_all(process, marker)
+        reader.finish()
+        if left:
+            log.add(f"[perfci: processes that outlived the program: {len(left)}, ended]\n".encode())
     return Outcome(
         exit_code=exit_code,
         duration_ns=duration_ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -34,6 +35,8 @@ class InstructionMeter:
             file = library.syscall(
                 ctypes.c_long(number), attribute, ctypes.c_int(int(thread)), ctypes.c_int(-1), ctypes.c_int(-1), 0
             )
+            if file < 0 and ctypes.get_errno() == errno.ESRCH:  # the thread ended meanwhile
+                continue
             if file < 0:  # forbidden, or no such counter in this virtual machine
                 self.stop()
                 return

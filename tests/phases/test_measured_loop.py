@@ -365,3 +365,24 @@ def test_the_sidecar_is_never_seen_half_written(measured, monkeypatch):
     list(phases.loop(range(5)))
     assert seen[0] == "aborted"
     assert seen[-1] == "complete"
+
+
+@pytest.mark.torch
+def test_the_functions_of_torch_that_the_gpu_path_calls_exist():
+    """No GPU here: at least the names are held against the installed torch (a CPU build has them all)."""
+    torch = pytest.importorskip("torch")
+    assert callable(torch.cuda.nvtx.range_push)
+    assert callable(torch.cuda.nvtx.range_pop)
+    for name in [
+        "cudart",
+        "check_error",
+        "synchronize",
+        "is_initialized",
+        "Event",
+        "current_device",
+        "get_device_properties",
+    ]:
+        assert callable(getattr(torch.cuda, name))
+    for name in ["max_memory_allocated", "max_memory_reserved"]:
+        assert callable(getattr(torch.cuda, name))
+    assert callable(torch.cuda.Event.elapsed_time)
