@@ -27,6 +27,7 @@ def stat(name: str, count: int, total_ns: int, phase: str = "forward") -> Kernel
         ((10, 500), (20, 1000), Kind.MORE_LAUNCHES),
         ((20, 1000), (10, 500), Kind.FEWER_LAUNCHES),
         ((1000, 500_000), (1001, 900_000), Kind.SLOWER),  # one launch more explains next to nothing
+        ((50, 2500), (55, 3500), Kind.SLOWER),  # 250 ns by the launches, 750 ns by the speed
         ((10, 500), (20, 500), Kind.MORE_LAUNCHES),  # equal time: more launches, each shorter
         ((10, 0), (20, 0), Kind.MORE_LAUNCHES),
     ],

@@ -137,6 +137,25 @@ def test_two_waits_before_the_same_work_starve_the_gpu_once():
     assert seen["GPU idle after the wait per step"] == pytest.approx((1025 - 987) * 1000 * 9 / 10)
 
 
+def test_a_gpu_that_works_on_is_not_starved():
+    made = healthy()
+    for number in range(10):
+        at = number * 1000
+        made.call(SYNC, at + 985, at + 995, sync=SyncKind.STREAM)
+        made.kernel(at + 900, at + 980, at + 1024, stream=9)  # another stream
+    assert evidence(found(made)["accidental-sync"])["GPU idle after the wait per step"] == 0
+
+
+def test_waits_outside_the_steps_do_not_add_to_the_habit():
+    made = healthy()
+    for number in range(10):
+        made.call(SYNC, number * 1000 + 985, number * 1000 + 995, sync=SyncKind.STREAM)
+    for turn in range(5):
+        made.call(SYNC, 10_100 + turn * 10, 10_105 + turn * 10, sync=SyncKind.STREAM)
+    seen = evidence(found(made)["accidental-sync"])
+    assert (seen["waits per step"], seen["CPU blocked per step"]) == (1, 10_000)
+
+
 # --- copies
 
 
@@ -280,6 +299,13 @@ def test_launch_bound_step():
 
 def test_gaps_of_queued_kernels_are_not_launch_bound():
     assert "many-small-kernels" not in found(small_kernels(duration=3, asked_before=300))
+
+
+def test_gaps_under_the_work_of_another_stream_are_no_gaps():
+    made = small_kernels(duration=3, asked_before=8)
+    for number in range(5):
+        made.kernel(number * 2000 + 1, number * 2000 + 10, number * 2000 + 1990, stream=9)
+    assert "many-small-kernels" not in found(made)
 
 
 def test_long_kernels_are_not_launch_bound():
@@ -451,10 +477,16 @@ def test_slow_first_step_is_warm_up():
     assert "warmup_steps" in found(with_walls([5000] + [1000] * 9))["outlier-step"].advice
 
 
+def test_steps_of_a_period_are_no_outliers():
+    walls = [3000 if number % 10 == 4 else 1000 for number in range(30)]
+    assert found(with_walls(walls)).keys() == {"periodic-stalls"}
+
+
 @pytest.mark.parametrize(
     "walls",
     [
         [1000] * 20,
+        [650] * 15 + [1350] * 14 + [2100],  # twice the median in a wide spread
         [1000, 1900] * 10,  # two levels (a period of two, found by the other rule)
         [1000 + 90 * (number % 7) for number in range(30)],
         [5000, 1000, 1000],
@@ -501,6 +533,14 @@ def test_compilation_in_the_first_step():
     assert finding.phase == "backward"
     assert finding.subject == "some steps"
     assert evidence(finding)["extra time of an affected step"] == 300_000
+
+
+def test_compilation_that_the_calls_do_not_show_is_seen_by_the_slower_step():
+    made = with_walls([3000] + [1000] * 3)
+    made.call("cuModuleLoadData", 100, 120)
+    finding = found(made)["compilation-in-window"]
+    assert evidence(finding)["extra time of an affected step"] == 2_000_000
+    assert finding.confidence is Confidence.MEDIUM
 
 
 def test_recompilation_all_the_time():
