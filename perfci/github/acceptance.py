@@ -99,6 +99,13 @@ def find_acceptance(
     if not open_keys or ACCEPTED_LABEL not in pull.labels:
         return None
     used = {acceptance.source for acceptance in stored}
+    writers: dict[str, bool] = {}
+
+    def may_accept(login: str) -> bool:
+        """Asked once per account, so that a stranger who writes a thousand commands costs one request."""
+        if login not in writers:
+            writers[login] = bool(login) and port.permission(login) in WRITERS
+        return writers[login]
 
     def made(reason: str, author: str, source: str) -> Acceptance:
         return Acceptance(
@@ -117,7 +124,7 @@ def find_acceptance(
         command = parse_command(comment.body)
         if not isinstance(command, Command) or command.verb is not Verb.ACCEPT or source in used:
             continue
-        if command.sha == pull.head_sha and comment.author and port.permission(comment.author) in WRITERS:
+        if command.sha == pull.head_sha and may_accept(comment.author):
             return made(command.reason, comment.author, source)
     source = f"trailer:{pull.head_sha}"
     if not pull.from_fork and source not in used:

@@ -63,7 +63,7 @@ class PublishOutcome:
 def publish(
     comparison: Comparison,
     event: Event,
-    port: GitHubPort,
+    port: GitHubPort | None,
     *,
     context: ReportContext,
     now: datetime,
@@ -75,9 +75,10 @@ def publish(
 ) -> PublishOutcome:
     """Show the comparison on the head commit of the event.
 
-    The job summary is written first, and always. Then the pull request is located and its head read: when it has moved
-    on, nothing is posted. Then the check run (a commit status where check runs are refused) and, after the head was
-    read once more, the sticky comment. ``stored`` are acceptances kept from earlier; ``hint`` is the pull request
+    The pull request is located and its head read; then the job summary is written, always, and before anything is
+    posted. When the head has moved on, nothing more happens. Else follow the check run (a commit status where check
+    runs are refused) and, after the head was read once more, the sticky comment. Without a port (no usable token) there
+    is the summary alone. ``stored`` are acceptances kept from earlier; ``hint`` is the pull request
     number of a bundle, see locate_pull_request. ``measured`` names the run whose bundles these are, when it is not the
     run of the event (Authorized.measured).
 
@@ -113,6 +114,8 @@ def publish(
         post.dropped = f"the head of #{located.pull.number} has moved on to {located.pull.head_sha}"
     elif event.head_sha is None:
         post.failures.append("the event names no head commit")
+    elif port is None:
+        post.failures.append("GitHub cannot be told: there is no usable token")
     else:
         post.verdict(
             check_run(
@@ -183,15 +186,22 @@ def mark_incomplete(comparison: Comparison, event: Event) -> Comparison:
 class _Posting:
     """One publication under way: each step notes what it posted and what it could not."""
 
-    def __init__(self, *, event: Event, port: GitHubPort, settings: PublishSettings) -> None:
+    def __init__(self, *, event: Event, port: GitHubPort | None, settings: PublishSettings) -> None:
         self._event = event
-        self._port = port
+        self._given_port = port
         self._settings = settings
         self.posted: list[str] = []
         self.failures: list[str] = []
         self.dropped = ""
 
+    @property
+    def _port(self) -> GitHubPort:
+        assert self._given_port is not None
+        return self._given_port
+
     def locate(self, hint: int | None) -> Located:
+        if self._given_port is None:
+            return Located(why_none="there is no access to GitHub")
         try:
             return locate_pull_request(self._port, self._event, hint=hint)
         except BackendError as error:

@@ -3,6 +3,7 @@ description. Undocumented limits are coded in here, independently of perfci. Wha
 test, not a 404."""
 
 import copy
+import functools
 import gzip
 import json
 import threading
@@ -16,7 +17,7 @@ from openapi_core.datatypes import RequestParameters
 from openapi_core.exceptions import OpenAPIError
 from werkzeug.datastructures import Headers, ImmutableMultiDict
 
-DESCRIPTION = Path(__file__).with_name("openapi-cut.json.gz")
+FOLDER = Path(__file__).parent
 BODY_LIMIT = 65_536
 ANNOTATIONS_LIMIT = 50
 DESCRIPTION_LIMIT = 140
@@ -24,12 +25,20 @@ TITLE_LIMIT = 255
 HOST = "https://api.github.com"
 
 
-def load_description():
-    return json.loads(gzip.decompress(DESCRIPTION.read_bytes()))
+@functools.cache
+def load_description(*, enterprise=False):
+    """GitHub's description of github.com, or of GitHub Enterprise Server."""
+    name = "openapi-cut-ghes.json.gz" if enterprise else "openapi-cut.json.gz"
+    return json.loads(gzip.decompress((FOLDER / name).read_bytes()))
+
+
+@functools.cache
+def _contract(*, enterprise=False):
+    spec = {**load_description(enterprise=enterprise), "servers": [{"url": HOST}]}
+    return OpenAPI.from_dict(spec, config=Config(spec_validator_cls=None))
 
 
 _SPEC = load_description()
-_OPENAPI = OpenAPI.from_dict(_SPEC, config=Config(spec_validator_cls=None))
 
 
 def example(name):
@@ -169,8 +178,10 @@ class GitHubState:
 class ContractServer:
     """Runs a GitHubState on a loopback port. ``close`` raises when a request or an answer broke the contract."""
 
-    def __init__(self, state=None):
-        self.state = state or GitHubState()
+    def __init__(self, *, enterprise=False):
+        self.state = GitHubState()
+        self._contract = _contract(enterprise=enterprise)
+        self._prefix = "/api/v3" if enterprise else ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -188,7 +199,8 @@ class ContractServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self.web_url = f"http://127.0.0.1:{self._http.server_port}"
+        self.url = f"{self.web_url}{self._prefix}"
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
@@ -203,6 +215,7 @@ class ContractServer:
         length = int(handler.headers.get("Content-Length") or 0)
         body = handler.rfile.read(length) if length else None
         parts = urlsplit(handler.path)
+        parts = parts._replace(path=parts.path.removeprefix(self._prefix))
         for (method, part), hook in list(self.state.hooks.items()):
             if method == handler.command and part in parts.path:
                 del self.state.hooks[method, part]
@@ -238,7 +251,7 @@ class ContractServer:
             parameters=RequestParameters(query=ImmutableMultiDict(query), header=Headers(handler.headers.items())),
         )
         try:
-            _OPENAPI.validate_request(request)
+            self._contract.validate_request(request)
         except OpenAPIError as error:
             cause = error.__cause__ or error
             details = getattr(cause, "schema_errors", cause)
@@ -271,7 +284,7 @@ class ContractServer:
         documented = json.dumps(_as_documented(payload)).encode() if data else b""
         response = SpecResponse(status, "application/json" if data else "", headers, documented)
         try:
-            _OPENAPI.validate_response(request, response)
+            self._contract.validate_response(request, response)
         except OpenAPIError as error:
             cause = error.__cause__ or error
             details = getattr(cause, "schema_errors", cause)

@@ -3,7 +3,8 @@
 Source: npm package @octokit/openapi (MIT licence, Octokit contributors). To make the file again:
 
     npm pack @octokit/openapi && tar xzf octokit-openapi-*.tgz
-    python tests/github/cut_openapi.py package/generated/api.github.com.json package/LICENSE
+    python tests/github/cut_openapi.py package/generated/api.github.com.json package/LICENSE openapi-cut.json.gz
+    python tests/github/cut_openapi.py package/generated/ghes-3.17.json package/LICENSE openapi-cut-ghes.json.gz
 
 It keeps the named operations and everything they refer to, and drops prose inside schemas; nothing else is changed.
 """
@@ -29,7 +30,6 @@ OPERATIONS = {
     "/repos/{owner}/{repo}/statuses/{sha}": ["post"],
     "/user": ["get"],
 }
-TARGET = Path(__file__).with_name("openapi-cut.json.gz")
 PROSE = {"externalDocs", "x-github", "x-octokit", "tags", "x-github-breaking-changes"}
 
 
@@ -79,8 +79,9 @@ def cut(full, licence):
 def main():
     full = json.loads(Path(sys.argv[1]).read_text())
     data = json.dumps(cut(full, Path(sys.argv[2]).read_text().strip()), sort_keys=True, separators=(",", ":"))
-    TARGET.write_bytes(gzip.compress(data.encode(), 9, mtime=0))
-    print(f"{TARGET.name}: {len(data)} characters, {TARGET.stat().st_size} bytes")
+    target = Path(__file__).with_name(sys.argv[3])
+    target.write_bytes(gzip.compress(data.encode(), 9, mtime=0))
+    print(f"{target.name}: {len(data)} characters, {target.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

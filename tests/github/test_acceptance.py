@@ -121,3 +121,12 @@ def test_a_hostile_reason_is_text(accepted):
     assert "<img" not in body
     assert "@octo" not in body
     assert "\x1b" not in body
+
+
+def test_a_thousand_commands_of_a_stranger_cost_one_question(server):
+    server.state.pulls[7]["labels"].append(ACCEPTED_LABEL)
+    server.state.commits[HEAD] = "Slow it down"
+    for _ in range(300):
+        server.state.add_comment(7, "mallory", f"/perf accept {HEAD} {REASON}")
+    assert post(server).exit_code == ExitCode.REGRESSION
+    assert sum("permission" in path for _, path, _ in server.state.requests) == 1

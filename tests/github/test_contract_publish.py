@@ -1,6 +1,7 @@
 """The real github3.py against the contract server: what lands on the pull request, also when GitHub misbehaves."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from contract_server import ContractServer
@@ -8,6 +9,7 @@ from github_cases import CONTEXT, HEAD, NOW, comparison, event, of, port_to, reg
 
 from perfci.errors import ExitCode
 from perfci.github.event import EventKind
+from perfci.github.github3_port import port_from_environment
 from perfci.github.publish import PublishSettings, publish
 from perfci.github.sticky import StickyState, marker_line, state_of
 from perfci.model.verdict import Verdict
@@ -283,6 +285,14 @@ def test_a_server_that_stays_down_ends_in_6_and_not_in_a_traceback(server, tmp_p
     assert (outcome.exit_code, outcome.posted) == (6, ("job summary",))
 
 
+def test_without_a_token_there_is_the_summary_and_the_verdict(tmp_path):
+    summary = tmp_path / "s.md"
+    for verdict, code in ((Verdict.PASS, 6), (Verdict.REGRESSION, 3)):
+        outcome = publish(of(verdict), event(), None, context=CONTEXT, now=NOW, summary_path=summary)
+        assert (outcome.exit_code, outcome.posted) == (code, ("job summary",))
+    assert "no usable token" in outcome.failures[0]
+
+
 def test_no_server_at_all_ends_in_6(server):
     port = port_to(server)
     server._http.server_close()
@@ -296,6 +306,26 @@ def test_events_without_pull_request_get_a_check_and_no_comment(server, origin):
     outcome = post(server, of(Verdict.PASS), event(kind=origin, origin=origin, pull_request=None, conclusion=None))
     assert outcome.posted == ("check run",)
     assert server.state.comments == []
+
+
+def test_github_enterprise_server_below_its_path_and_by_its_own_description(tmp_path):
+    server = ContractServer(enterprise=True)
+    server.state.add_pull(7, head_sha=HEAD, head_repository="mallory/train")
+    server.state.permissions["alice"] = "write"
+    environ = {"GITHUB_TOKEN": server.state.token, "GITHUB_SERVER_URL": server.web_url}
+    port = port_from_environment(environ, repository="octo/train")
+    findings = tuple(sync_finding(line=i + 1) for i in range(60))
+    shown = comparison(workload(regressed(), findings=findings))
+    fork = event(pull_request=None, head_repository="mallory/train")
+    for number in (500, 501):
+        outcome = post(server, shown, replace(fork, run_id=number), port=port)
+        assert outcome.posted == ("check run", "comment")
+    assert len(ours(server)) == 1
+    assert [len(c["annotations"]) for c in server.state.checks] == [60, 60]
+    assert port.permission("alice") == "write"
+    server.state.can_check = False
+    assert "commit status" in post(server, shown, replace(fork, run_id=502), port=port).posted
+    server.close()
 
 
 def test_quiet_mode_comments_only_on_change(server):
