@@ -132,8 +132,8 @@ def run_id(run: Run) -> str:
     """The content address of a run: 64 hexadecimal digits, equal for the same launch however often it is read.
 
     Made from what was launched and measured: workload, revision, comparability key, launch, steps, series, losses. Not
-    from what perfci concludes or keeps beside it (findings, notes, kernel tables, file names, other environment
-    fields), so that a trace imported again by a newer perfci, or by way of a bundle, is still the same run.
+    from what is concluded from it or kept beside it (findings, notes, kernel tables, file names, other environment
+    fields): a run that comes by way of a bundle, or with the findings of newer rules, is still the same run.
     """
     document = run_to_document(run)
     del document["launch"]["started_at"]
