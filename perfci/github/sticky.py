@@ -91,7 +91,7 @@ def upsert_comment(port: GitHubPort, number: int, body: str, state: StickyState,
     """
     mine = our_comments(port, number, state.name)
     if mine:
-        return _update(port, mine, body, state, quiet=quiet)
+        return _update(port, number, mine, body, state, quiet=quiet)
     if quiet and state.green:
         return Upsert.UNCHANGED
     made = port.create_comment(number, body, marker=marker_line(state))
@@ -122,7 +122,9 @@ def _newest(comments: Sequence[Comment], head_sha: str) -> Comment | None:
     return max(same, key=_order, default=None)
 
 
-def _update(port: GitHubPort, mine: list[Comment], body: str, state: StickyState, *, quiet: bool) -> Upsert:
+def _update(
+    port: GitHubPort, number: int, mine: list[Comment], body: str, state: StickyState, *, quiet: bool
+) -> Upsert:
     keep, others = mine[0], mine[1:]
     newest = _newest(mine, state.head_sha)
     if newest is not None and _order(newest) > state.order:
@@ -134,8 +136,14 @@ def _update(port: GitHubPort, mine: list[Comment], body: str, state: StickyState
     before = state_of(keep.body)
     if quiet and before is not None and before.green and state.green and before.digest == state.digest:
         return Upsert.UNCHANGED
-    if keep.body != body:
-        port.edit_comment(keep.id, body)
+    try:
+        if keep.body != body:
+            port.edit_comment(keep.id, body)
+    except GitHubRefused as refused:
+        if refused.status not in (404, 410):
+            raise
+        port.create_comment(number, body, marker=marker_line(state))  # somebody has just deleted it
+        return Upsert.CREATED
     return Upsert.UPDATED
 
 

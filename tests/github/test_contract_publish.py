@@ -209,6 +209,14 @@ def test_a_lost_answer_to_an_edit_is_repeated(server):
     assert "No regression" in ours(server)[0]["body"]
 
 
+def test_a_comment_that_is_deleted_in_between_is_made_again(server):
+    post(server, of(Verdict.REGRESSION))
+    server.state.hooks["PATCH", "/issues/comments/"] = server.state.comments.clear
+    outcome = post(server, of(Verdict.PASS), event(run_id=501))
+    assert outcome.failures == ()
+    assert "No regression" in ours(server)[0]["body"]
+
+
 @pytest.mark.parametrize(("verdict", "code"), [(Verdict.PASS, 6), (Verdict.REGRESSION, 3), (Verdict.INCONCLUSIVE, 4)])
 def test_no_permission_at_all_leaves_the_verdict_in_summary_and_exit_code(server, tmp_path, verdict, code):
     for method, part in (("POST", "/check-runs"), ("POST", "/statuses/"), ("POST", "/comments")):

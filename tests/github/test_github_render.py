@@ -188,7 +188,7 @@ def test_annotations_are_ranked_and_only_inside_the_repository():
 
 
 def test_annotations_have_an_end():
-    findings = tuple(sync_finding(line=i + 1, title=HOSTILE, advice=HOSTILE * 3) for i in range(900))
+    findings = tuple(sync_finding(line=i + 1, title=HOSTILE, advice=HOSTILE * 3) for i in range(300))
     found = annotations_of(comparison(workload(regressed(), findings=findings)))
     assert len(found) == MAX_ANNOTATIONS
     assert all(len(a.title) <= 255 and len(a.message.encode()) <= 64 * 1024 for a in found)
