@@ -9,7 +9,7 @@ import re
 from array import array
 from collections.abc import Hashable
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -83,14 +83,20 @@ def nanoseconds(microseconds: object) -> int:
         try:
             # The usual form, three digits after the point, needs no decimal arithmetic.
             plain = len(fraction) == 3 and whole.isdigit() and fraction.isdigit()
-            value = int(whole + fraction) if plain else int(Decimal(microseconds) * 1000)
-        except (InvalidOperation, OverflowError, ValueError) as error:
+            value = int(whole + fraction) if plain else _from_decimal(Decimal(microseconds))
+        except (ArithmeticError, ValueError) as error:
             raise _ImpossibleError(f"{microseconds[:40]!r} is no time") from error
     else:
         raise _ImpossibleError(f"{microseconds!r} is no time")
     if abs(value) >= _FURTHEST_NS:
         raise _ImpossibleError(f"{str(microseconds)[:40]} is no time in microseconds")
     return value
+
+
+def _from_decimal(microseconds: Decimal) -> int:
+    if microseconds.adjusted() > 18:  # an integer with as many digits as the exponent says might not fit into memory
+        raise ValueError("too large")
+    return int(microseconds * 1000)
 
 
 def _number(value: object, absent: int = 0) -> int:

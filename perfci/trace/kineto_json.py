@@ -118,7 +118,7 @@ class KinetoFile:
         while True:
             try:
                 found, end = _DECODER.raw_decode(self._buffer, self._at)
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):  # ValueError: also an integer of thousands of digits
                 mended = self._mended_event()
                 if mended is not None:
                     return mended
@@ -139,7 +139,7 @@ class KinetoFile:
         text = _NAME.sub(lambda part: part[1] + json.dumps(part[2]) + part[3], text)
         try:
             found = _DECODER.decode(text)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
         self._at = end.start() + 1
         return found
