@@ -246,3 +246,8 @@ def listen_by_hand() -> None:
 def listening() -> bool:
     """True while marks are written somewhere."""
     return _open is not None
+
+
+def used() -> bool:
+    """True once the program has asked for a mark of a phase or an epoch."""
+    return bool(_kept)

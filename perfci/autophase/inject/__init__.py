@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH. It holds ``sitecustomize`` and nothing else."""

@@ -1,0 +1,342 @@
+"""From signs of training (a fetch, a copy to the GPU, a forward pass, …) to steps and phases (docs/autophase.md).
+
+Knows nothing of torch; `hooks` gives the signs. All of them come from one thread, the one that trains.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from perfci.phases import marks, process, record
+from perfci.phases.driver import WARMUP, Driver
+
+DATA, H2D, FORWARD, BACKWARD, OPTIMIZER, VALIDATION = "data", "h2d", "forward", "backward", "optimizer", "validation"
+
+_INNER = ""
+_PATIENCE = 100
+_KEPT_SOURCES = 64
+
+
+class MeasurementDone(SystemExit):
+    """All steps are measured: ends the script as ``sys.exit(0)`` does."""
+
+
+class Tracker:
+    """Finds the steps of one training process and leads them through the plan of its `Driver`.
+
+    A *source* is what a batch is fetched from (the dataset of a DataLoader, and whether gradients were on). Sources
+    whose batches led to an optimizer step are training data; batches of others are validation.
+
+    First it learns, from the first optimizer step to the second step of any optimizer. If that cycle fetched training
+    data, a step begins with the first fetch after an optimizer step. Otherwise it begins with the first sign of
+    training after a step of the *closing* optimizer, the one that stepped last in the cycle.
+    """
+
+    def __init__(self, driver: Driver, *, settled: Callable[[], None] = lambda: None) -> None:
+        self.driver = driver
+        self._settled: Callable[[], None] | None = settled
+        self._open: list[str] = []  # phases, innermost last; _INNER for those that belong to the one around them
+        self._by_fetch: bool | None = None  # None while learning
+        self._cycle: list[weakref.ref[Any]] = []
+        self._closing: weakref.ref[Any] | None = None
+        self._sources: dict[tuple[int, bool], Any] = {}  # the dataset is kept so that its id stays its own
+        self._fetched: tuple[tuple[int, bool], Any] | None = None
+        self._suspect: tuple[int, bool] | None = None
+        self._saw_forward = self._saw_backward = False
+        self._implied = self._implied_open = False
+        self._pending = False  # an optimizer step that may end the step was made
+        self._hollow = False  # the step's last fetch found no more data
+        self._progressed = self._looked = False  # since the step began: forward or backward with gradients; without
+        self._validation: str | None = None
+        self._owed = False
+        self._refusals = 0
+        self._begun = False
+        self.optimizer_steps = 0
+
+    # Steps
+
+    def _begin(self) -> None:
+        if self._owed:
+            self._advance()
+        while self._open:  # left open by exceptions that the script handled
+            self._close(self._open.pop())
+        self._begun = True
+        self.driver.enter()
+        if self._settled is not None and self.driver.state != WARMUP:
+            self._settled()
+            self._settled = None
+        self._pending = self._hollow = self._progressed = self._looked = False
+        self.driver.begin_step()
+
+    def _end(self) -> None:
+        self._close_implied()
+        self.driver.close_step()
+        self._owed = True
+
+    def _advance(self) -> None:
+        self._owed = False
+        self.driver.advance()
+        if self.driver.finished:
+            self.check()
+
+    def _drop(self) -> None:
+        self._close_implied()
+        self.driver.drop_step()
+        self._hollow = False
+
+    def check(self) -> None:
+        """Called before every sign: once all is measured, the script must end."""
+        if not self.driver.finished:
+            return
+        if self._refusals == 0:
+            print("perfci: all steps are measured; the script is ended here", file=sys.stderr)
+        self._refusals += 1
+        if self._refusals > _PATIENCE:  # it catches SystemExit and goes on
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        raise MeasurementDone(0)
+
+    def _work(self, *, begins: bool) -> None:
+        """Training goes on; ``begins`` when such a sign may begin a step."""
+        self._leave_validation()
+        if not begins:
+            return
+        if self.driver.in_step:
+            if self._pending:
+                self._end()
+            elif self._by_fetch and (self._hollow or (self._looked and not self._progressed)):
+                self._drop()  # the rest of an epoch, or a pass over the training data without gradients
+            else:
+                return
+        elif not (self._pending or self._by_fetch):
+            return
+        self._begin()
+
+    def _progress(self) -> None:
+        """The step under way trains: it is one, even if its last fetch found nothing (a loader that looks ahead)."""
+        self._progressed = True
+        self._hollow = False
+
+    def _validate(self, why: str) -> None:
+        self._close_implied()
+        if self.driver.in_step:
+            if self._pending:
+                self._end()
+                if process.rank_and_world()[1] == 1:  # other ranks may not validate: meet them at the next step
+                    self._advance()
+            elif self._hollow:
+                self._drop()
+        if self._validation is None:
+            marks.phase(VALIDATION).__enter__()
+        self._validation = why
+
+    def _leave_validation(self) -> None:
+        if self._validation is not None:
+            self._validation = None
+            marks.phase(VALIDATION).__exit__(None, None, None)
+
+    # Phases: flat, only an optimizer step (with a closure) is interrupted by others
+
+    def _enter(self, name: str) -> None:
+        self._close_implied()
+        if self._open:
+            marks.phase(self._open[-1]).__exit__(None, None, None)
+        self._open.append(name)
+        marks.phase(name).__enter__()
+
+    def _exit(self) -> None:
+        if not self._open:  # opened before the measurement began, or cleared since
+            return
+        name = self._open.pop()
+        self._close(name)
+        if name != _INNER and self._open:
+            marks.phase(self._open[-1]).__enter__()
+        elif name in (DATA, H2D) and self._implied and self.driver.in_step and not (self._pending or self._hollow):
+            self._implied_open = True
+            marks.phase(FORWARD).__enter__()
+
+    def _close(self, name: str) -> None:
+        if name != _INNER:
+            marks.phase(name).__exit__(None, None, None)
+
+    def _close_implied(self) -> None:
+        if self._implied_open:
+            self._implied_open = False
+            marks.phase(FORWARD).__exit__(None, None, None)
+
+    def _within(self, name: str) -> bool:
+        """Whether a phase that would begin now belongs to an open one. If so it is noted, for its end."""
+        inner = bool(self._open) and (self._open[-1] != OPTIMIZER or name == OPTIMIZER)
+        if inner:
+            self._open.append(_INNER)
+        return inner
+
+    @property
+    def at_top(self) -> bool:
+        """Whether a forward pass that begins now is an outermost one."""
+        return not self._open or self._open[-1] == OPTIMIZER
+
+    @property
+    def _begins(self) -> bool:
+        return self._by_fetch is False
+
+    # Signs
+
+    def fetch_begins(self, dataset: Any, *, grad: bool) -> None:
+        """The next batch of ``dataset`` is asked for."""
+        self.check()
+        if self._within(DATA):
+            return
+        source = (id(dataset), grad)
+        self._fetched = source, dataset
+        if self._by_fetch is None or source in self._sources:
+            self._work(begins=bool(self._by_fetch))
+            self._enter(DATA)
+        else:
+            self._validate("fetch")
+            self._open.append(_INNER)
+
+    def fetch_ends(self, *, found: bool) -> None:
+        """The batch is here, or there was none left."""
+        if not found and self._by_fetch and self._open[-1:] == [DATA]:
+            self._hollow = True
+        self._exit()
+
+    def transfer_begins(self, *, grad: bool) -> None:
+        """A tensor is about to be copied from the CPU to another device."""
+        self.check()
+        if self._within(H2D):
+            return
+        if self._validation is not None and not (self._validation == "no_grad" and grad):
+            self._open.append(_INNER)
+            return
+        self._work(begins=self._begins and grad)
+        self._enter(H2D)
+
+    def forward_begins(self, *, grad: bool, training: bool, trained: Callable[[], bool]) -> None:
+        """An outermost module is called. ``training`` is its mode; ``trained()`` whether an optimizer knows its
+        parameters (asked only when needed)."""
+        self.check()
+        if self._within(FORWARD):
+            return
+        phase = FORWARD
+        if grad:
+            over = self._validation != "fetch" or (self._begins and training)
+            if self._validation is not None and not over:
+                self._open.append(_INNER)
+                return
+            self._saw_forward = True
+            self._work(begins=self._begins)
+            self._progress()
+        elif self._validation is not None:
+            self._open.append(_INNER)
+            return
+        elif self._by_fetch is not None and self._pending and trained():
+            if not self._by_fetch:
+                self._validate("no_grad")
+                self._open.append(_INNER)
+                return
+            phase = VALIDATION
+        else:
+            self._looked = self._looked or (not self._progressed and trained())
+            self._work(begins=self._begins)
+        self._enter(phase)
+
+    def backward_begins(self, loss: Any) -> None:
+        """Gradients are about to be computed. ``loss`` is the scalar they are of, or None."""
+        self.check()
+        if self._within(BACKWARD):
+            return
+        self._saw_backward = True
+        self._work(begins=self._begins)
+        self._progress()
+        self._enter(BACKWARD)
+        if loss is not None and self.driver.in_step:
+            self.driver.log_loss(loss)
+
+    def optimizer_begins(self) -> None:
+        """An optimizer is about to step."""
+        self.check()
+        if self._within(OPTIMIZER):
+            return
+        self._work(begins=self._begins)
+        self._progress()
+        self._enter(OPTIMIZER)
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        """An optimizer has stepped, or a gradient scaler decided that it must not."""
+        self.optimizer_steps += 1
+        self._exit()
+        self._learn_source()
+        if self._by_fetch is None:
+            self._learn_cycle(optimizer)
+        elif self._by_fetch:
+            self._pending = True
+        else:
+            assert self._closing is not None
+            closing = self._closing()
+            if closing is None:  # a new optimizer took its place
+                self._closing = weakref.ref(optimizer)
+            self._pending = self._pending or closing is None or optimizer is closing
+
+    def scaler_begins(self) -> None:
+        """A gradient scaler works on the gradients: part of the optimizer phase."""
+        self.check()
+        if not self._within(OPTIMIZER):
+            self._work(begins=False)
+            self._enter(OPTIMIZER)
+
+    def phase_ends(self) -> None:
+        """The transfer, forward pass, backward pass or scaler call that began last is over."""
+        self._exit()
+
+    # Learning
+
+    def _learn_source(self) -> None:
+        fetched, self._fetched = self._fetched, None
+        if fetched is None:
+            return
+        source, dataset = fetched
+        if source in self._sources:
+            self._suspect = None
+        elif self._by_fetch is None or self._suspect == source:
+            if len(self._sources) >= _KEPT_SOURCES:
+                del self._sources[next(iter(self._sources))]
+            self._sources[source] = dataset
+            self._suspect = None
+            if self._by_fetch is False:
+                self._by_fetch = True
+        else:
+            self._suspect = source  # one step is no proof: a batch fetched ahead may have been waiting
+
+    def _learn_cycle(self, optimizer: Any) -> None:
+        if not any(known() is optimizer for known in self._cycle):
+            self._cycle.append(weakref.ref(optimizer))
+            return
+        self._by_fetch = bool(self._sources)
+        self._closing = self._cycle[-1]
+        self._pending = self._by_fetch or self._closing() is optimizer
+        self._implied = self._saw_backward and not self._saw_forward
+
+    # The end of the process
+
+    def at_exit(self) -> None:
+        """Say in the sidecar why the measurement is not whole, unless an error or the driver says it already."""
+        driver = self.driver
+        if driver.finished or driver.pid != os.getpid():
+            return
+        if self._owed:
+            self._owed = False
+            driver.advance()
+        if driver.finished or getattr(sys, "last_value", None) is not None:
+            return
+        if self._begun:
+            driver.leave("the script ended")
+        else:
+            driver.reason = "the script ended before perfci had seen two optimizer steps and the start of a third"
+            record.write(driver, "short")
