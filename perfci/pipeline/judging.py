@@ -10,7 +10,7 @@ from perfci.model.environment import Environment
 from perfci.model.metrics import Kind
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.evidence import findings_of, kernels_of
+from perfci.pipeline.evidence import kernels_of
 from perfci.stats.judge import judge_workload
 from perfci.stats.plan import looks_until
 
@@ -99,7 +99,11 @@ def _explained(
     )
     return replace(
         judged,
-        findings=compare_findings(findings_of(left), findings_of(right)),
+        findings=compare_findings(
+            [finding for run in left for finding in run.findings],
+            [finding for run in right for finding in run.findings],
+            candidate_launches=len(right),
+        ),
         kernel_changes=changes,
         notes=(*notes, *judged.notes),
     )

@@ -20,7 +20,6 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.store.store import Store
 
-
 KEPT_SESSIONS = 20
 """Sessions whose reports and logs are kept: some weeks of a busy branch, and a bound on disk use."""
 
