@@ -8,7 +8,6 @@ its session.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -18,10 +17,10 @@ from github3.github import GitHub
 from github3.structs import GitHubIterator
 
 from perfci.github.address import Address, address_from_environment
+from perfci.github.answers import Json, check_of, check_output, comment_of, pull_of, timestamp
 from perfci.github.http import RetryPolicy, limit_wait_s, open_session
 from perfci.github.limits import ANNOTATIONS_PER_REQUEST
 from perfci.github.port import (
-    Annotation,
     CheckRun,
     CheckRunRef,
     Comment,
@@ -37,7 +36,6 @@ ACTIONS_LOGIN = "github-actions[bot]"
 """The account behind the GITHUB_TOKEN of a workflow; it may not ask `GET /user` for its own name."""
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 class Github3Port:
@@ -80,28 +78,28 @@ class Github3Port:
     def pull_request(self, number: int) -> PullRequest:
         """The pull request as it is now."""
         return self._read(
-            f"read pull request {number}", lambda: _pull(self._repository().pull_request(number).as_dict())
+            f"read pull request {number}", lambda: pull_of(self._repository().pull_request(number).as_dict())
         )
 
     def open_pull_requests(self, *, head_owner: str, head_branch: str) -> tuple[PullRequest, ...]:
         """Open pull requests whose head is this branch of a repository of this owner."""
         params = {"state": "open", "head": f"{head_owner}:{head_branch}"}
-        return tuple(self._list("list pull requests", "pulls", _pull, params=params))
+        return tuple(self._list("list pull requests", "pulls", pull_of, params=params))
 
     def pull_requests_of(self, sha: str) -> tuple[PullRequest, ...]:
         """Open pull requests that GitHub links with the commit."""
-        found = self._list("list the pull requests of a commit", f"commits/{_segment(sha)}/pulls", _pull)
+        found = self._list("list the pull requests of a commit", f"commits/{_segment(sha)}/pulls", pull_of)
         return tuple(pull for pull in found if pull.state == "open")
 
     def comments(self, number: int) -> Iterator[Comment]:
         """All comments, oldest first."""
-        return iter(self._list(f"list the comments of {number}", f"issues/{number}/comments", _comment))
+        return iter(self._list(f"list the comments of {number}", f"issues/{number}/comments", comment_of))
 
     def check_runs(self, sha: str, *, name: str) -> tuple[CheckRunRef, ...]:
         """All check runs of this name on the commit that hold an external id."""
         params = {"check_name": name, "filter": "all"}
         found = self._list(
-            "list check runs", f"commits/{_segment(sha)}/check-runs", _check, params=params, list_key="check_runs"
+            "list check runs", f"commits/{_segment(sha)}/check-runs", check_of, params=params, list_key="check_runs"
         )
         return tuple(check for check in found if check.external_id)
 
@@ -129,7 +127,7 @@ class Github3Port:
         """Add a comment; when the answer was lost, look for the marker before repeating."""
 
         def post() -> Comment:
-            return _comment(self._repository().issue(number).create_comment(body).as_dict())
+            return comment_of(self._repository().issue(number).create_comment(body).as_dict())
 
         def find() -> Comment | None:
             mine = [c for c in self.comments(number) if marker in c.body and c.author == self.login()]
@@ -168,10 +166,10 @@ class Github3Port:
                 external_id=check.external_id,
                 status="completed",
                 conclusion=check.conclusion.value,
-                completed_at=_timestamp(check.completed_at),
-                output=_output(check, first),
+                completed_at=timestamp(check.completed_at),
+                output=check_output(check, first),
             )
-            return _check(made.as_dict())
+            return check_of(made.as_dict())
 
         def find() -> CheckRunRef | None:
             same = [c for c in self.check_runs(check.head_sha, name=check.name) if c.external_id == check.external_id]
@@ -190,8 +188,8 @@ class Github3Port:
                 external_id=check.external_id,
                 status="completed",
                 conclusion=check.conclusion.value,
-                completed_at=_timestamp(check.completed_at),
-                output=_output(check, ()),
+                completed_at=timestamp(check.completed_at),
+                output=check_output(check, ()),
             ):
                 raise GitHubUnavailable("GitHub gave no usable answer to an updated check run")
 
@@ -238,7 +236,8 @@ class Github3Port:
 
         def append(run: Github3CheckRun, sent: int) -> int:
             batch = check.annotations[sent : sent + ANNOTATIONS_PER_REQUEST]
-            self._read(what, lambda: run.update(output=_output(check, batch)))
+            if not self._read(what, lambda: run.update(output=check_output(check, batch))):
+                raise GitHubUnavailable("GitHub gave no usable answer to added annotations")
             return sent + len(batch)
 
         run = look()
@@ -373,60 +372,3 @@ def _segment(text: str) -> str:
     if text in ("", ".", ".."):
         raise GitHubRefused(f"{text!r} is not a name", status=404)
     return quote(text, safe="[]")
-
-
-def _timestamp(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _output(check: CheckRun, annotations: tuple[Annotation, ...]) -> Json:
-    output: Json = {"title": check.title, "summary": check.summary}
-    if annotations:
-        output["annotations"] = [
-            {
-                "path": a.path,
-                "start_line": a.line,
-                "end_line": a.line,
-                "annotation_level": a.level.value,
-                "title": a.title,
-                "message": a.message,
-            }
-            for a in annotations
-        ]
-    return output
-
-
-def _pull(data: Json) -> PullRequest:
-    head_repository = data["head"].get("repo")
-    return PullRequest(
-        number=int(data["number"]),
-        state=str(data["state"]),
-        head_sha=str(data["head"]["sha"]),
-        head_ref=str(data["head"]["ref"]),
-        head_repository=str(head_repository["full_name"]) if head_repository else None,
-        base_sha=str(data["base"]["sha"]),
-        base_ref=str(data["base"]["ref"]),
-        base_repository=str(data["base"]["repo"]["full_name"]),
-        labels=tuple(str(label["name"]) for label in data.get("labels", ())),
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def _comment(data: Json) -> Comment:
-    return Comment(
-        id=int(data["id"]),
-        author=str((data.get("user") or {}).get("login") or ""),
-        body=str(data.get("body") or ""),
-        created_at=datetime.fromisoformat(str(data["created_at"])),
-        html_url=str(data.get("html_url") or ""),
-    )
-
-
-def _check(data: Json) -> CheckRunRef:
-    return CheckRunRef(
-        id=int(data["id"]),
-        name=str(data["name"]),
-        external_id=str(data.get("external_id") or ""),
-        annotation_count=int(data["output"]["annotations_count"]),
-        html_url=str(data.get("html_url") or ""),
-    )
