@@ -91,12 +91,12 @@ def false_alarms(name: str, scale: float) -> tuple[str, ...]:
         sessions = simulate(model, rng=generator(1, number, chunk), sessions=3 * size, launches=LAUNCHES)
         ours += alarms(fixed_on(sessions))
         total += size
-        if total <= round(3000 * scale):
+        if not looked or total <= round(3000 * scale):
             looked += size
             for rival, test in RIVALS.items():
                 counts[rival] += int(test(sessions).reshape(size, 3).any(axis=1).sum())
     for chunk, size in enumerate(in_chunks(round(3000 * scale))):
-        sessions = simulate(model, rng=generator(2, number, chunk), sessions=3 * size, launches=MOST_LAUNCHES, steps=5)
+        sessions = simulate(model, rng=generator(2, number, chunk), sessions=3 * size, launches=MOST_LAUNCHES)
         trials = adaptive_on(sessions)
         adaptive, adaptive_total = adaptive + alarms(trials), adaptive_total + size
         spent += sum(trial.launches for trial in trials)
@@ -118,7 +118,7 @@ def by_launches(name: str, scale: float) -> tuple[str, ...]:
     for n in (3, 5, 8, 12, 20, 30):
         found = size_in_all = 0
         for chunk, size in enumerate(in_chunks(round(1500 * scale))):
-            sessions = simulate(model, rng=generator(3, number, n, chunk), sessions=3 * size, launches=n, steps=5)
+            sessions = simulate(model, rng=generator(3, number, n, chunk), sessions=3 * size, launches=n)
             found += alarms(fixed_on(sessions))
             size_in_all += size
         cells.append(f"{found / size_in_all:.2%}")
@@ -160,7 +160,7 @@ def false_passes(name: str, scale: float) -> tuple[str, ...]:
     fixed = plan = total = 0
     for chunk, size in enumerate(in_chunks(round(1000 * scale))):
         sessions = simulate(
-            model, rng=generator(6, number, chunk), sessions=3 * size, launches=MOST_LAUNCHES, effect=0.02, steps=5
+            model, rng=generator(6, number, chunk), sessions=3 * size, launches=MOST_LAUNCHES, effect=0.02
         )
         fixed += sum(trial.verdicts.count(Verdict.PASS) for trial in fixed_on(sessions))
         plan += sum(trial.verdicts.count(Verdict.PASS) for trial in adaptive_on(sessions))
@@ -174,7 +174,7 @@ def coverage(name: str, scale: float) -> tuple[str, ...]:
     cells = []
     for n in (4, 6, 12):
         size = round(3000 * scale)
-        sessions = simulate(model, rng=generator(7, number, n), sessions=size, launches=n, steps=5)
+        sessions = simulate(model, rng=generator(7, number, n), sessions=size, launches=n)
         left, right = (np.median(side, axis=2) for side in (sessions.baseline, sessions.candidate))
         for paired in (True, False):
             covered = 0

@@ -66,9 +66,7 @@ def paired(
         for side in (0, 1):
             position = 2 * pair + (side if pair % 2 == 0 else 1 - side)
             values = {(phase, metric): both[side]}
-            sides[side].append(
-                run(values, label=("base", "cand")[side], schedule="s", pair=pair, position=position)
-            )
+            sides[side].append(run(values, label=("base", "cand")[side], schedule="s", pair=pair, position=position))
     return sides
 
 

@@ -1,0 +1,61 @@
+"""A short version of benchmarks/statistics: declared error rates hold, rivals' do not, power is there."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "statistics"))
+
+from noise_models import MODELS, simulate
+from rivals import step_t
+from trials import adaptive_on, fixed, fixed_on
+
+from perfci.model.verdict import Verdict
+
+COMPARISONS = 100
+
+
+def not_above(count: int, total: int, rate: float) -> bool:
+    """No evidence at all (1 in 10,000) against a rate of at most ``rate``."""
+    return bool(stats.binomtest(count, total, rate, alternative="greater").pvalue > 1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_false_alarms(name: str) -> None:
+    seed = list(MODELS).index(name)
+    rng = np.random.default_rng([7, seed])
+    trials = [
+        trial for n in (4, 7) for trial in fixed(MODELS[name], rng=rng, comparisons=COMPARISONS, launches=n, steps=5)
+    ]
+    sessions = simulate(MODELS[name], rng=rng, sessions=3 * COMPARISONS, launches=12, steps=5)
+    trials += adaptive_on(sessions)
+    assert not_above(sum(trial.alarm for trial in trials), len(trials), 0.01)
+
+
+@pytest.mark.parametrize("name", ["even", "drift", "heavy", "bistable"])
+def test_false_passes(name: str) -> None:
+    sessions = simulate(
+        MODELS[name], rng=np.random.default_rng(8), sessions=3 * COMPARISONS, launches=12, effect=0.02, steps=5
+    )
+    trials = adaptive_on(sessions)
+    passes = sum(trial.verdicts.count(Verdict.PASS) for trial in trials)
+    assert not_above(passes, 3 * len(trials), 0.01)
+
+
+def test_power_and_effort() -> None:
+    rng = np.random.default_rng(9)
+    worse = adaptive_on(simulate(MODELS["even"], rng=rng, sessions=300, launches=12, effect=0.05))
+    assert np.mean([trial.alarm for trial in worse]) > 0.9
+    assert np.mean([trial.launches for trial in worse]) < 9
+    equal = adaptive_on(simulate(MODELS["quiet"], rng=rng, sessions=300, launches=12))
+    assert np.mean([trial.verdicts.count(Verdict.PASS) / 3 for trial in equal]) > 0.9
+    assert np.mean([trial.launches for trial in equal]) < 8
+
+
+def test_counting_steps_as_independent_cries_wolf() -> None:
+    sessions = simulate(MODELS["even"], rng=np.random.default_rng(10), sessions=300, launches=6)
+    assert step_t(sessions).mean() > 0.2
+    assert np.mean([trial.alarm for trial in fixed_on(sessions)]) < 0.05

@@ -1,0 +1,92 @@
+"""Noise floors and calibration from launches of equal code."""
+
+import math
+
+import numpy as np
+import pytest
+from run_builder import run
+
+from perfci.model.metrics import Statistic
+from perfci.model.run import Series
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.model.verdict import Verdict
+from perfci.stats.noise import FLOOR_LAUNCHES, calibrate, floors_for_judging, noise_floor
+
+KEY = ("step", "gpu_busy_ns")
+SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="sync_count")))
+
+
+def launches(deviation: float, count: int, *, seed: int = 0, schedule: str = "s", level: float = 1e8, label: str = "a"):
+    values = level * np.exp(deviation * np.random.default_rng(seed).standard_normal(count))
+    return [
+        run({KEY: v, ("step", "sync_count"): 4}, position=i, schedule=schedule, label=label)
+        for i, v in enumerate(values)
+    ]
+
+
+def test_the_floor_is_the_deviation_of_logs_with_an_upper_bound() -> None:
+    runs = launches(0.02, 12)
+    floor = noise_floor(runs)[KEY]
+    logs = np.log([r.series_of(*KEY).values[0] for r in runs])
+    assert floor.deviation == pytest.approx(logs.std(ddof=1))
+    assert floor.upper > floor.deviation
+    assert floors_for_judging({KEY: floor}) == {KEY: floor.upper}
+    assert floor.session is None
+
+
+def test_the_upper_bound_holds_as_often_as_said() -> None:
+    above = [noise_floor(launches(0.02, 8, seed=seed))[KEY].upper > 0.02 for seed in range(400)]
+    assert np.mean(above) == pytest.approx(0.8, abs=0.07)
+
+
+def test_few_launches_make_no_floor_and_counts_none() -> None:
+    assert noise_floor(launches(0.02, FLOOR_LAUNCHES - 1)) == {}
+    assert ("step", "sync_count") not in noise_floor(launches(0.02, 12))
+    assert noise_floor([]) == {}
+
+
+def test_changes_of_code_and_of_session_are_not_noise_within() -> None:
+    runs = []
+    for session in range(6):
+        level = 1e8 * math.exp(np.random.default_rng(90 + session).normal(0, 0.05))
+        runs += launches(0.002, 5, seed=session, schedule=f"s{session}", level=level)
+    runs += launches(0.002, 5, seed=50, schedule="s0", level=3e8, label="other code")
+    floor = noise_floor(runs)[KEY]
+    assert floor.deviation == pytest.approx(0.002, rel=0.4)
+    assert floor.session is not None
+    sessions_only = noise_floor(runs[:-5])[KEY]
+    assert sessions_only.session == pytest.approx(0.05, rel=0.8)
+
+
+def test_spoiled_runs_and_zero_variance() -> None:
+    constant = launches(0.0, 8)
+    assert noise_floor(constant)[KEY].upper == 0
+    wild = run({KEY: 9e8, ("step", "sync_count"): 4}, schedule="s", spoiled=True)
+    assert noise_floor([*constant, wild])[KEY].deviation == 0
+
+
+def test_calibration_counts_every_split() -> None:
+    report = calibrate(launches(0.003, 12), SETTINGS, seed=1)
+    assert (report.launches, report.splits) == (12, 64)
+    assert report.alarm_rate == report.alarms / 64
+    assert sum(report.verdicts.count(v) for v in Verdict) == 64
+    assert report.alarms == 0
+    assert report.verdicts.count(Verdict.PASS) > 0
+    assert dict(report.launches_needed)[KEY] is not None
+    many = calibrate(launches(0.003, 20), SETTINGS, seed=1, most_splits=50)
+    assert many.splits == 50
+    assert many == calibrate(launches(0.003, 20), SETTINGS, seed=1, most_splits=50)
+    assert calibrate([], SETTINGS, seed=1).alarm_rate is None
+
+
+def test_calibration_says_which_statistic_is_quieter() -> None:
+    rng = np.random.default_rng(5)
+    runs = []
+    for launch in range(12):
+        base = run({}, position=launch, schedule="s")
+        slow = rng.integers(0, 12)
+        steps = [100_000_000] * (20 - slow) + [150_000_000 + int(rng.integers(0, 10**7))] * slow
+        series = Series(phase="step", metric="unprofiled_wall_ns", values=tuple(steps))
+        runs.append(type(base)(**{f: getattr(base, f) for f in base.__slots__} | {"series": (series,)}))
+    choices = calibrate(runs, SETTINGS, seed=1).choices
+    assert [choice.quietest for choice in choices] == [Statistic.P10]

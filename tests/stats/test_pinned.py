@@ -1,0 +1,124 @@
+"""Pinned baselines: small changes that add up, and what may not be compared."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from run_builder import ENVIRONMENT, paired, run
+
+from perfci.model.comparison import Reason
+from perfci.model.environment import Environment
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.model.verdict import Verdict
+from perfci.stats.judge import judge_workload
+from perfci.stats.pinned import PINNED_DRIFT_RATIO, join_cumulative, judge_pinned, pin
+
+KEY = ("step", "gpu_busy_ns")
+SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.01), Gate(metric="sync_count")))
+
+
+def side(level: float, seed: int, *, syncs: float = 4, deviation: float = 0.001, count: int = 6, **more):
+    values = level * np.exp(deviation * np.random.default_rng(seed).standard_normal(count))
+    return [
+        run({KEY: v, ("step", "sync_count"): syncs}, schedule="s", pair=i, position=2 * i, **more)
+        for i, v in enumerate(values)
+    ]
+
+
+def pinned(level: float = 1e8, **more):
+    return pin(side(level, 1, **more), reason="first level", accepted_on="2026-01-01")
+
+
+def verdict_of(judged, metric: str = "gpu_busy_ns"):
+    row = next(row for row in judged.rows if row.metric == metric)
+    return row.verdict, row.reason
+
+
+def test_twenty_small_changes_are_found_in_sum() -> None:
+    base = pinned()
+    found = None
+    for change in range(1, 21):
+        parent, now = 1e8 * 1.004 ** (change - 1), 1e8 * 1.004**change
+        sides = side(parent, 2 * change), side(now, 2 * change + 1)
+        judged = judge_workload(*sides, SETTINGS)
+        assert verdict_of(judged)[0] is Verdict.PASS
+        against = judge_pinned(base, sides[1], SETTINGS)
+        joined = join_cumulative(judged, against)
+        if joined.tally.worst is Verdict.REGRESSION:
+            assert verdict_of(joined) == (Verdict.REGRESSION, Reason.CUMULATIVE)
+            found = change
+            break
+    assert found is not None
+    assert 1.004**found - 1 < 2 * (PINNED_DRIFT_RATIO + 0.01)
+
+
+def test_equal_code_is_no_cumulative_regression() -> None:
+    alarms = sum(
+        judge_pinned(pinned(), side(1e8 * 1.01, seed), SETTINGS).tally.worst is Verdict.REGRESSION
+        for seed in range(10, 60)
+    )
+    assert alarms == 0  # 1 % of drift between sessions lies within the allowance
+
+
+def test_a_known_session_noise_replaces_the_assumed_drift() -> None:
+    level = pinned().level_of(*KEY)
+    assert level is not None
+    base = pinned()
+    calm = replace(base, levels=tuple(replace(x, session_deviation=0.0005) if x.metric == KEY[1] else x
+                                      for x in base.levels))  # fmt: skip
+    candidate = side(1e8 * 1.015, 3)
+    assert verdict_of(judge_pinned(base, candidate, SETTINGS))[0] is Verdict.INCONCLUSIVE
+    assert verdict_of(judge_pinned(calm, candidate, SETTINGS)) == (Verdict.REGRESSION, Reason.CUMULATIVE)
+    assert verdict_of(judge_pinned(calm, side(1e8, 4), SETTINGS))[0] is Verdict.PASS
+
+
+def test_counts_are_exact_and_the_window_counts() -> None:
+    base = pinned()
+    more = judge_pinned(base, side(1e8, 3, syncs=5), SETTINGS)
+    assert verdict_of(more, "sync_count") == (Verdict.REGRESSION, Reason.CUMULATIVE)
+    assert verdict_of(judge_pinned(base, side(1e8, 3), SETTINGS), "sync_count")[1] is Reason.EXACT_EQUAL
+    other = judge_pinned(base, side(1e8, 3, syncs=5, steps=7), SETTINGS)
+    assert verdict_of(other, "sync_count")[0] is Verdict.NOT_COMPARABLE
+
+
+def test_an_accepted_budget_is_in_force() -> None:
+    base = pinned()
+    wide = replace(base, levels=tuple(replace(x, budget_ratio=0.2) if x.metric == KEY[1] else x for x in base.levels))
+    candidate = side(1.08e8, 3)
+    assert verdict_of(judge_pinned(base, candidate, SETTINGS))[0] is Verdict.REGRESSION
+    assert verdict_of(judge_pinned(wide, candidate, SETTINGS))[0] is Verdict.PASS
+
+
+def test_what_cannot_be_compared() -> None:
+    base = pinned()
+    other = Environment.of({**dict(ENVIRONMENT.entries), "driver": "580.1"})
+    judged = judge_pinned(base, side(1e8, 3, environment=other), SETTINGS)
+    assert judged.verdict_override is Verdict.NOT_COMPARABLE
+    assert [d.field for d in judged.key_differences] == ["driver"]
+    assert judge_pinned(base, [], SETTINGS).tally.worst is Verdict.NOT_MEASURED
+    one = judge_pinned(base, side(2e8, 3, count=1), SETTINGS)
+    assert verdict_of(one) == (Verdict.INCONCLUSIVE, Reason.TOO_FEW_LAUNCHES)
+    single = pin(side(1e8, 1, count=1), reason="one", accepted_on="2026-01-01")
+    assert verdict_of(judge_pinned(single, side(2e8, 3), SETTINGS)) == (
+        Verdict.INCONCLUSIVE,
+        Reason.TOO_FEW_LAUNCHES,
+    )
+    gone = judge_pinned(base, [run({("step", "sync_count"): 4.0})], SETTINGS)
+    assert verdict_of(gone) == (Verdict.NOT_MEASURED, Reason.VANISHED)
+
+
+def test_a_baseline_needs_runs_of_one_environment_and_a_reason() -> None:
+    with pytest.raises(ValueError, match="no usable run"):
+        pin([], reason="x", accepted_on="2026-01-01")
+    other = Environment.of({**dict(ENVIRONMENT.entries), "driver": "580.1"})
+    with pytest.raises(ValueError, match="must not be compared"):
+        pin([*side(1e8, 1), *side(1e8, 1, environment=other)], reason="x", accepted_on="2026-01-01")
+    with pytest.raises(ValueError, match="reason"):
+        pin(side(1e8, 1), reason=" ", accepted_on="2026-01-01")
+
+
+def test_a_regression_against_the_parent_is_kept_as_it_is() -> None:
+    sides = paired([1e8] * 6, [1.5e8] * 6)
+    parent = judge_workload(*sides, SETTINGS)
+    joined = join_cumulative(parent, judge_pinned(pinned(), sides[1], SETTINGS))
+    assert verdict_of(joined) == (Verdict.REGRESSION, Reason.BEYOND_BUDGET)

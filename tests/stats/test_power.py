@@ -1,0 +1,70 @@
+"""Detectable changes and launches needed, against scipy's noncentral t, enumeration and simulation."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from perfci.stats.power import detectable_log_ratio, launches_for_budget, noncentrality, two_state_chance
+
+
+@pytest.mark.parametrize("df", [2, 3, 5, 11, 30.5])
+@pytest.mark.parametrize("level", [0.01, 0.003])
+@pytest.mark.parametrize("power", [0.5, 0.8, 0.95])
+def test_noncentrality_is_scipys(df: float, level: float, power: float) -> None:
+    found = noncentrality(df, level, power)
+    assert stats.nct.sf(stats.t.isf(level, df), df, found) == pytest.approx(power, abs=0.002)
+
+
+def test_the_detectable_change_is_detected_as_often_as_said() -> None:
+    rng = np.random.default_rng(3)
+    n, level, power, deviation = 6, 0.01, 0.8, 0.01
+    change = detectable_log_ratio(standard_error=deviation / math.sqrt(n), df=n - 1, level=level, power=power)
+    values = rng.normal(change, deviation, (40_000, n))
+    found = values.mean(axis=1) / values.std(axis=1, ddof=1) * math.sqrt(n) > stats.t.isf(level, n - 1)
+    assert found.mean() == pytest.approx(power, abs=0.01)
+
+
+def test_launches_for_budget_are_enough_and_not_too_many() -> None:
+    rng = np.random.default_rng(4)
+    deviation, budget, level, power = 0.02, math.log1p(0.02), 0.008, 0.8
+    n = launches_for_budget(deviation=deviation, budget_log=budget, pass_level=level, family_level=0.0027, power=power)
+    assert n is not None
+
+    def passes(launches: int) -> float:
+        values = rng.normal(0, deviation, (20_000, launches))
+        half = stats.t.isf(level, launches - 1) * values.std(axis=1, ddof=1) / math.sqrt(launches)
+        return float(np.mean(np.abs(values.mean(axis=1)) + half < budget))
+
+    assert passes(n) > power - 0.03
+    assert passes(max(2, n * 3 // 4)) < power
+
+
+def test_launches_for_budget_at_the_ends() -> None:
+    same = {"pass_level": 0.008, "family_level": 0.0027, "power": 0.8}
+    assert launches_for_budget(deviation=0.01, budget_log=0, **same) is None
+    assert launches_for_budget(deviation=5, budget_log=0.01, **same) is None
+    least = launches_for_budget(deviation=1e-9, budget_log=0.01, **same)
+    assert least is not None
+    assert two_state_chance(least, least) <= 0.0027 < two_state_chance(least - 1, least - 1)
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 2), (3, 2), (4, 4)])
+def test_two_state_chance_is_the_worst_by_enumeration(left: int, right: int) -> None:
+    def chance(share: float) -> float:
+        total = 0.0
+        for states in product((0, 1), repeat=left + right):
+            if not any(states[:left]) and all(states[left:]):
+                total += math.prod(share if state else 1 - share for state in states)
+        return total
+
+    assert two_state_chance(left, right) == pytest.approx(max(chance(q) for q in np.linspace(0, 1, 1001)), rel=1e-4)
+
+
+def test_two_state_chance_with_a_wild_launch_and_without_launches() -> None:
+    assert two_state_chance(0, 3) == 1
+    assert two_state_chance(8, 8, wild=1) == pytest.approx(8 * 4**-7)
+    assert two_state_chance(3, 3, wild=2) == 3 / 4
+    assert two_state_chance(3, 3, wild=3) == 1
