@@ -4,7 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,16 +12,23 @@ import numpy as np
 
 from perfci.errors import TraceError
 from perfci.model.run import Note
-from perfci.model.timeline import Int32, Int64, OperationKind
+from perfci.model.timeline import Int32, Int64, OperationKind, UInt8
 from perfci.model.trace import TraceInfo
 from perfci.trace import schema
 from perfci.trace.calls import launches_work
 from perfci.trace.columns import UNFINISHED, Calls, GpuOperations, Marks, Overheads, RawTrace, Threads
 from perfci.trace.kernels import call_identity
-from perfci.trace.schema import Catalog, Column
+from perfci.trace.schema import Catalog, Column, Table
 from perfci.trace.sqlite_file import checked_sqlite
+from perfci.trace.sqlite_pages import NO_CODES, Coded, Place, UnsupportedTableError, coded, read_integers
 
 _ROWS_AT_ONCE = 1 << 16
+_OPERATION_TABLES = {
+    schema.KERNELS: schema.KERNEL_COLUMNS,
+    schema.COPIES: schema.COPY_COLUMNS,
+    schema.MEMSETS: schema.MEMSET_COLUMNS,
+    schema.GRAPHS: schema.GRAPH_COLUMNS,
+}
 _TODO_EXPORT = "export the report again: nsys export --type=sqlite REPORT.nsys-rep"
 
 
@@ -29,7 +36,7 @@ def read_nsys(path: Path) -> RawTrace:
     """All that perfci needs of one export. TraceError when it is none, is damaged, or lacks what all have."""
     with checked_sqlite(path) as file, _connected(file, path) as connection:
         try:
-            return _read(connection, path)
+            return _read(connection, file, path)
         except schema.MissingColumnError as error:
             raise TraceError(
                 f"{path}: {error}", wanted="an export of nsys 2022.4 or newer", todo=_TODO_EXPORT
@@ -54,7 +61,7 @@ def _connected(file: Path, shown: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def _read(connection: sqlite3.Connection, path: Path) -> RawTrace:
+def _read(connection: sqlite3.Connection, file: Path, path: Path) -> RawTrace:
     catalog = schema.catalog_of(connection)
     if not any(catalog.has(name) for name in schema.KNOWN):
         some = ", ".join(sorted(catalog.tables)[:6]) or "none"
@@ -63,15 +70,28 @@ def _read(connection: sqlite3.Connection, path: Path) -> RawTrace:
             wanted=f"at least one of the tables {', '.join(schema.KNOWN)}",
             todo=_TODO_EXPORT,
         )
-    return _Reader(connection, catalog).trace(path)
+    return _Reader(connection, catalog, file).trace(path)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Columns of one table: numbers, and identifiers as codes."""
+
+    count: int = 0
+    numbers: dict[str, Int64] = field(default_factory=dict)
+    coded: dict[str, Coded] = field(default_factory=dict)
+
+    def __getitem__(self, column: str) -> Int64:
+        return self.numbers[column]
 
 
 class _Reader:
     """Collects columns and the strings and threads that they refer to."""
 
-    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
+    def __init__(self, connection: sqlite3.Connection, catalog: Catalog, file: Path) -> None:
         self._connection = connection
         self._catalog = catalog
+        self._file = file
         self._notes: list[Note] = []
         self._strings: list[str] = []
         self._string_at: dict[str, int] = {}
@@ -79,50 +99,42 @@ class _Reader:
     def trace(self, path: Path) -> RawTrace:
         notes = self._notes
         call = self._table(schema.CALLS, schema.CALL_COLUMNS)
-        mark, mark_text = self._mark_rows()
+        mark, mark_name = self._mark_rows()
         overhead = self._table(schema.OVERHEADS, schema.OVERHEAD_COLUMNS)
-        thread_name = self._table(schema.THREADS, schema.THREAD_COLUMNS)
-        operations, operation_process = self._operations()
+        operations = self._operations()
 
-        thread_ids = np.unique(np.concatenate([call["globalTid"], mark["globalTid"], overhead["globalTid"]]))
-        process_ids = np.unique(np.r_[thread_ids & ~schema.THREAD_MASK, operation_process])
-        call_name = self._names(call["nameId"])
-        names_of_threads = np.full(len(thread_ids), -1, dtype=np.int32)
-        known = np.isin(thread_name["globalTid"], thread_ids)
-        names_of_threads[np.searchsorted(thread_ids, thread_name["globalTid"][known])] = self._names(
-            thread_name["nameId"][known]
-        )
+        used = [rows.coded["globalTid"].values for rows in (call, mark, overhead)]
+        thread_ids = np.unique(np.concatenate(used))
+        of_operations = [rows.coded["globalPid"].values for rows in operations]
+        process_ids = np.unique(np.concatenate([thread_ids & ~schema.THREAD_MASK, *of_operations]))
         trace = RawTrace(
             label=path.name,
             info=self._info(),
-            traced_gpu=any(
-                self._catalog.has(t)
-                for t in (schema.CALLS, schema.KERNELS, schema.COPIES, schema.MEMSETS, schema.GRAPHS)
-            ),
+            traced_gpu=any(self._catalog.has(table) for table in (schema.CALLS, *_OPERATION_TABLES)),
             processes=self._process_names(process_ids),
             threads=Threads(
                 process=np.searchsorted(process_ids, thread_ids & ~schema.THREAD_MASK).astype(np.int32),
-                name=names_of_threads,
+                name=self._thread_names(thread_ids),
             ),
             marks=Marks(
                 start_ns=mark["start"],
                 end_ns=_not_before(mark["start"], mark["end"], notes, "ranges", unfinished=True),
-                thread=np.searchsorted(thread_ids, mark["globalTid"]).astype(np.int32),
-                name=mark_text,
+                thread=_places(mark.coded["globalTid"], thread_ids),
+                name=mark_name,
             ),
             calls=Calls(
                 start_ns=call["start"],
                 end_ns=_not_before(call["start"], call["end"], notes, "CUDA calls"),
-                thread=np.searchsorted(thread_ids, call["globalTid"]).astype(np.int32),
-                name=call_name,
+                thread=_places(call.coded["globalTid"], thread_ids),
+                name=self._names(call.coded["nameId"]),
                 correlation=call["correlationId"],
             ),
-            operations=self._finish_operations(operations, np.searchsorted(process_ids, operation_process)),
+            operations=self._joined_operations(operations, process_ids),
             overheads=Overheads(
                 start_ns=overhead["start"],
                 end_ns=_not_before(overhead["start"], overhead["end"], notes, "profiler overheads"),
-                thread=np.searchsorted(thread_ids, overhead["globalTid"]).astype(np.int32),
-                name=self._names(overhead["nameId"]),
+                thread=_places(overhead.coded["globalTid"], thread_ids),
+                name=self._names(overhead.coded["nameId"]),
             ),
             strings=tuple(self._strings),
             notes=tuple(notes),
@@ -130,40 +142,75 @@ class _Reader:
         )
         return self._check_gpu(trace)
 
-    def _table(self, table: str, columns: tuple[Column, ...], *, where: str = "") -> dict[str, Int64]:
-        names = [column.name for column in columns]
+    def _table(self, table: str, columns: tuple[Column, ...]) -> _Rows:
+        rows = _Rows()
         if not self._catalog.has(table):
-            return {name: np.empty(0, dtype=np.int64) for name in names}
-        statement = self._catalog.select(table, columns, where=where)
-        cursor = self._connection.execute(statement)
+            read: list[Int64 | Coded] = [NO_CODES if column.few else np.empty(0, dtype=np.int64) for column in columns]
+        else:
+            found = self._catalog.tables[table]
+            try:
+                read = self._from_pages(found, columns)
+            except UnsupportedTableError:
+                read = self._from_sqlite(table, columns)
+        for column, values in zip(columns, read, strict=True):
+            if isinstance(values, Coded):
+                rows.coded[column.name] = values
+            else:
+                rows.numbers[column.name] = values
+        rows.count = len(rows["start"]) if "start" in rows.numbers else len(rows.coded["nameId"].codes)
+        return rows
+
+    def _from_pages(self, table: Table, columns: tuple[Column, ...]) -> list[Int64 | Coded]:
+        if table.root_page is None:
+            raise UnsupportedTableError(table.name)
+        present = [column for column in columns if column.name in table.columns]
+        absent = {column.name: schema.default_of(table, column) for column in columns if column not in present}
+        places = [
+            Place(
+                index=table.columns.index(column.name),
+                null=column.default,
+                coded=column.few,
+            )
+            for column in present
+        ]
+        found = dict(
+            zip([column.name for column in present], read_integers(self._file, table.root_page, places), strict=True)
+        )
+        count = len(found[present[0].name])
+        for column in columns:
+            if column.name in absent:
+                full = np.full(count, absent[column.name], dtype=np.int64)
+                found[column.name] = coded(full) if column.few else full
+        return [found[column.name] for column in columns]
+
+    def _from_sqlite(self, table: str, columns: tuple[Column, ...], where: str = "") -> list[Int64 | Coded]:
+        cursor = self._connection.execute(self._catalog.select(table, columns, where=where))
         blocks = []
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             blocks.append(np.array(rows, dtype=np.int64).T)
-        if not blocks:
-            return {name: np.empty(0, dtype=np.int64) for name in names}
-        return {name: np.concatenate([block[at] for block in blocks]) for at, name in enumerate(names)}
+        table_ = np.concatenate(blocks, axis=1) if blocks else np.empty((len(columns), 0), dtype=np.int64)
+        return [coded(values) if column.few else values for column, values in zip(columns, table_, strict=True)]
 
-    def _mark_rows(self) -> tuple[dict[str, Int64], Int32]:
-        names = [column.name for column in schema.NVTX_COLUMNS]
-        nothing = {name: np.empty(0, dtype=np.int64) for name in names}
-        if not self._catalog.has(schema.NVTX):
-            return nothing, np.empty(0, dtype=np.int32)
-        statement = self._catalog.select(schema.NVTX, schema.NVTX_COLUMNS, where=schema.RANGES_WHERE, more=("text",))
-        cursor = self._connection.execute(statement)
-        numbers, texts = [], []
-        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-            numbers.append(np.array([row[:-1] for row in rows], dtype=np.int64).T)
-            texts.append(
-                np.fromiter((-1 if r[-1] is None else self._intern(r[-1]) for r in rows), np.int32, count=len(rows))
-            )
-        if not numbers:
-            return nothing, np.empty(0, dtype=np.int32)
-        table = {name: np.concatenate([block[at] for block in numbers]) for at, name in enumerate(names)}
+    def _mark_rows(self) -> tuple[_Rows, Int32]:
+        columns = schema.NVTX_COLUMNS
+        numbers, texts = [np.empty((len(columns), 0), dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+        if self._catalog.has(schema.NVTX):
+            statement = self._catalog.select(schema.NVTX, columns, where=schema.RANGES_WHERE, more=("text",))
+            cursor = self._connection.execute(statement)
+            while part := cursor.fetchmany(_ROWS_AT_ONCE):
+                numbers.append(np.array([row[:-1] for row in part], dtype=np.int64).T)
+                text_at = (-1 if row[-1] is None else self._intern(row[-1]) for row in part)
+                texts.append(np.fromiter(text_at, np.int32, count=len(part)))
+        table = dict(zip([column.name for column in columns], np.concatenate(numbers, axis=1), strict=True))
         text = np.concatenate(texts)
-        registered = self._names(table["textId"])
-        name = np.where(text >= 0, text, registered).astype(np.int32)
+        name = np.where(text >= 0, text, self._names(coded(table["textId"]))).astype(np.int32)
         own = self._own_domain(table["domainId"], name)
-        return {key: column[own] for key, column in table.items()}, name[own]
+        rows = _Rows(
+            count=len(own),
+            numbers={"start": table["start"][own], "end": table["end"][own]},
+            coded={"globalTid": coded(table["globalTid"][own])},
+        )
+        return rows, name[own]
 
     def _own_domain(self, domain: Int64, name: Int32) -> Int64:
         """Rows of the program's own marks: those of the default domain, or of all domains when it holds none."""
@@ -199,54 +246,57 @@ class _Reader:
         )
         return replace(trace, notes=(*trace.notes, note))
 
-    def _operations(self) -> tuple[list[dict[str, Int64]], Int64]:
-        tables = []
-        for table, columns, kind in (
-            (schema.KERNELS, schema.KERNEL_COLUMNS, OperationKind.KERNEL),
-            (schema.COPIES, schema.COPY_COLUMNS, OperationKind.OTHER_COPY),
-            (schema.MEMSETS, schema.MEMSET_COLUMNS, OperationKind.MEMSET),
-            (schema.GRAPHS, schema.GRAPH_COLUMNS, OperationKind.GRAPH),
-        ):
-            rows = self._table(table, columns)
-            rows["kind"] = np.full(len(rows["start"]), int(kind), dtype=np.int64)
-            tables.append(rows)
-        return tables, np.concatenate([rows["globalPid"] for rows in tables])
+    def _operations(self) -> list[_Rows]:
+        return [self._table(table, columns) for table, columns in _OPERATION_TABLES.items()]
 
-    def _finish_operations(self, tables: list[dict[str, Int64]], process: Int64) -> GpuOperations:
-        kernels, copies, _, _ = tables
-        for direction, kinds in (
-            (OperationKind.H2D, schema.COPY_H2D),
-            (OperationKind.D2H, schema.COPY_D2H),
-            (OperationKind.D2D, schema.COPY_D2D),
-        ):
-            copies["kind"][np.isin(copies["copyKind"], kinds)] = int(direction)
-        h2d, d2h = copies["kind"] == OperationKind.H2D, copies["kind"] == OperationKind.D2H
-        pageable = (h2d & (copies["srcKind"] == schema.PAGEABLE)) | (d2h & (copies["dstKind"] == schema.PAGEABLE))
-
-        def joined(name: str, absent: int = 0) -> Int64:
-            return np.concatenate([t.get(name, np.full(len(t["start"]), absent, dtype=np.int64)) for t in tables])
-
-        name = np.full(len(process), -1, dtype=np.int32)
-        name[: len(kernels["start"])] = self._names(kernels["demangledName"])
-        flags = np.zeros(len(process), dtype=np.bool_)
-        flags[len(kernels["start"]) : len(kernels["start"]) + len(pageable)] = pageable
-        start, end = joined("start"), joined("end")
+    def _joined_operations(self, tables: list[_Rows], process_ids: Int64) -> GpuOperations:
+        kernels, copies, memsets, _ = tables
+        total = sum(rows.count for rows in tables)
+        start = np.concatenate([rows["start"] for rows in tables])
+        end = np.concatenate([rows["end"] for rows in tables])
         untimed = int(np.count_nonzero((start == 0) & (end == 0)))
         if untimed:
             text = f"{untimed} GPU operations have no times in the trace; they are counted with no duration"
             self._notes.append(Note(code="operations-without-times", text=text))
+        copy_rows = slice(kernels.count, kernels.count + copies.count)
+        kind = np.repeat(
+            np.array(
+                [OperationKind.KERNEL, OperationKind.OTHER_COPY, OperationKind.MEMSET, OperationKind.GRAPH],
+                dtype=np.uint8,
+            ),
+            [rows.count for rows in tables],
+        )
+        kind[copy_rows] = _copy_kinds(copies["copyKind"])
+        name = np.full(total, -1, dtype=np.int32)
+        name[: kernels.count] = self._names(kernels.coded["demangledName"])
+        moved = np.zeros(total, dtype=np.int64)
+        moved[copy_rows] = copies["bytes"]
+        moved[copy_rows.stop : copy_rows.stop + memsets.count] = memsets["bytes"]
+        pageable = np.zeros(total, dtype=np.bool_)
+        to_device, to_host = kind[copy_rows] == OperationKind.H2D, kind[copy_rows] == OperationKind.D2H
+        pageable[copy_rows] = (to_device & (copies["srcKind"] == schema.PAGEABLE)) | (
+            to_host & (copies["dstKind"] == schema.PAGEABLE)
+        )
         return GpuOperations(
             start_ns=start,
             end_ns=_not_before(start, end, self._notes, "GPU operations"),
-            process=process.astype(np.int32),
-            device=joined("deviceId").astype(np.int32),
-            stream=joined("streamId"),
-            kind=joined("kind").astype(np.uint8),
+            process=np.concatenate([_places(rows.coded["globalPid"], process_ids) for rows in tables]),
+            device=np.concatenate([rows["deviceId"].astype(np.int32) for rows in tables]),
+            stream=np.concatenate([rows["streamId"] for rows in tables]),
+            kind=kind,
             name=name,
-            moved_bytes=joined("bytes"),
-            pageable=flags,
-            correlation=joined("correlationId"),
+            moved_bytes=moved,
+            pageable=pageable,
+            correlation=np.concatenate([rows["correlationId"] for rows in tables]),
         )
+
+    def _thread_names(self, thread_ids: Int64) -> Int32:
+        named = self._table(schema.THREADS, schema.THREAD_COLUMNS)
+        names = np.full(len(thread_ids), -1, dtype=np.int32)
+        of_row, name = named.coded["globalTid"].decoded(), named.coded["nameId"].decoded()
+        known = np.isin(of_row, thread_ids)
+        names[np.searchsorted(thread_ids, of_row[known])] = self._names(coded(name[known]))
+        return names
 
     def _intern(self, text: str) -> int:
         at = self._string_at.get(text)
@@ -255,28 +305,25 @@ class _Reader:
             self._strings.append(text)
         return at
 
-    def _names(self, ids: Int64) -> Int32:
+    def _names(self, ids: Coded) -> Int32:
         """StringIds numbers → indexes of RawTrace.strings; -1 for an id that is not there."""
-        if len(ids) == 0:
-            return np.empty(0, dtype=np.int32)
-        distinct, inverse = np.unique(ids, return_inverse=True)
         known: dict[int, str] = {}
         if self._catalog.has(schema.STRINGS):
-            real, _ = self._catalog.tables[schema.STRINGS]
-            wanted = [int(i) for i in distinct if i >= 0]
+            real = self._catalog.tables[schema.STRINGS].name
+            wanted = [number for number in ids.values.tolist() if number >= 0]
             for at in range(0, len(wanted), 500):
                 part = wanted[at : at + 500]
                 marks = ",".join("?" * len(part))
                 known.update(
                     self._connection.execute(f'SELECT id, value FROM "{real}" WHERE id IN ({marks})', part)  # noqa: S608
                 )
-        at_of = [self._intern(known[i]) if known.get(i) is not None else -1 for i in map(int, distinct)]
-        return np.array(at_of, dtype=np.int32)[inverse]
+        at_of = [self._intern(known[i]) if known.get(i) is not None else -1 for i in ids.values.tolist()]
+        return ids.mapped(np.array(at_of, dtype=np.int32))
 
     def _process_names(self, process_ids: Int64) -> tuple[str, ...]:
         names: dict[int, str] = {}
         if self._catalog.has(schema.PROCESSES):
-            real, _ = self._catalog.tables[schema.PROCESSES]
+            real = self._catalog.tables[schema.PROCESSES].name
             names = dict(self._connection.execute(f'SELECT globalPid, name FROM "{real}"'))  # noqa: S608
         return tuple(
             f"{Path(names.get(i) or 'process').name} ({(i >> 24) & schema.THREAD_MASK})" for i in map(int, process_ids)
@@ -296,6 +343,22 @@ class _Reader:
             cuda=cuda,
             started_at_utc_ns=int(started) if started else None,
         )
+
+
+def _places(ids: Coded, ordered: Int64) -> Int32:
+    """For each row the place of its identifier in ``ordered``."""
+    return ids.mapped(np.searchsorted(ordered, ids.values).astype(np.int32))
+
+
+def _copy_kinds(copy_kind: Int64) -> UInt8:
+    kinds = np.full(len(copy_kind), int(OperationKind.OTHER_COPY), dtype=np.uint8)
+    for direction, numbers in (
+        (OperationKind.H2D, schema.COPY_H2D),
+        (OperationKind.D2H, schema.COPY_D2H),
+        (OperationKind.D2D, schema.COPY_D2D),
+    ):
+        kinds[np.isin(copy_kind, numbers)] = int(direction)
+    return kinds
 
 
 def _not_before(start: Int64, end: Int64, notes: list[Note], what: str, *, unfinished: bool = False) -> Int64:

@@ -49,10 +49,28 @@ _CUDA_COMPLAINT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column to read. ``default`` stands for NULL and for a column that this export lacks; None: it must exist."""
+    """A column to read. ``default`` stands for NULL and for a column that this export lacks; None: it must exist.
+    ``few``: the column holds few different values (names, threads), so they are numbered while reading."""
 
     name: str
     default: int | None = None
+
+    @property
+    def few(self) -> bool:
+        """True for columns of identifiers."""
+        return self.name in _IDENTIFIERS
+
+
+_IDENTIFIERS = {"globalTid", "globalPid", "nameId", "demangledName", "textId"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of one export. ``root_page`` is where its rows start in the file; None where only SQLite can read it."""
+
+    name: str
+    columns: tuple[str, ...]
+    root_page: int | None
 
 
 def _columns(*names: str, **defaults: int) -> tuple[Column, ...]:
@@ -80,7 +98,7 @@ class MissingColumnError(Exception):
 class Catalog:
     """The tables of one export: logical name → the table's real name and columns."""
 
-    tables: dict[str, tuple[str, frozenset[str]]]
+    tables: dict[str, Table]
 
     def has(self, table: str) -> bool:
         """True when the export holds this table under any version suffix."""
@@ -89,36 +107,50 @@ class Catalog:
     def select(self, table: str, columns: tuple[Column, ...], *, where: str = "", more: tuple[str, ...] = ()) -> str:
         """A SELECT of the columns, NULL and absent ones replaced by their defaults. ``more`` are raw text columns, NULL
         where absent."""
-        real, present = self.tables[table]
-        parts = [self._expression(real, present, column) for column in columns]
-        parts += [f'"{name}"' if name in present else "NULL" for name in more]
+        found = self.tables[table]
+        parts = [self._expression(found, column) for column in columns]
+        parts += [f'"{name}"' if name in found.columns else "NULL" for name in more]
         # Only names from this file and from the file's own catalog, quoted, go into the text.
-        return f'SELECT {", ".join(parts)} FROM "{real}"' + (f" WHERE {where}" if where else "")  # noqa: S608
+        return f'SELECT {", ".join(parts)} FROM "{found.name}"' + (f" WHERE {where}" if where else "")  # noqa: S608
 
     @staticmethod
-    def _expression(real: str, present: frozenset[str], column: Column) -> str:
-        if column.name in present:
-            return f'"{column.name}"' if column.default is None else f'coalesce("{column.name}", {column.default})'
-        if column.default is None:
-            raise MissingColumnError(f"table {real} has no column {column.name}")
-        return str(column.default)
+    def _expression(table: Table, column: Column) -> str:
+        if column.name not in table.columns:
+            return str(default_of(table, column))
+        return f'"{column.name}"' if column.default is None else f'coalesce("{column.name}", {column.default})'
+
+
+def default_of(table: Table, column: Column) -> int:
+    """What stands for a column that the table lacks. MissingColumnError where nothing can."""
+    if column.default is None:
+        raise MissingColumnError(f"table {table.name} has no column {column.name}")
+    return column.default
 
 
 def catalog_of(connection: sqlite3.Connection) -> Catalog:
     """Read the catalog. Of several versions of a table the newest (highest suffix) counts."""
-    found: dict[str, tuple[int, str]] = {}
-    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"):
+    found: dict[str, tuple[int, str, int, str]] = {}
+    statement = "SELECT name, rootpage, coalesce(sql, '') FROM sqlite_master WHERE type IN ('table', 'view')"
+    for name, root, definition in connection.execute(statement):
         match = re.fullmatch(r"(.+?)(?:_V(\d+))?", name)
         assert match is not None
         version = int(match[2] or 1)
-        if version > found.get(match[1], (0, ""))[0]:
-            found[match[1]] = (version, name)
-    tables = {}
-    for logical, (_, real) in found.items():
-        quoted = real.replace('"', '""')
-        columns = frozenset(row[1] for row in connection.execute(f'PRAGMA table_info("{quoted}")'))
-        tables[logical] = (real, columns)
-    return Catalog(tables=tables)
+        if version > found.get(match[1], (0,))[0]:
+            found[match[1]] = (version, name, root or 0, definition)
+    return Catalog(
+        tables={
+            logical: _table(connection, name, root, definition)
+            for logical, (_, name, root, definition) in found.items()
+        }
+    )
+
+
+def _table(connection: sqlite3.Connection, name: str, root: int, definition: str) -> Table:
+    quoted = name.replace('"', '""')
+    rows = connection.execute(f'PRAGMA table_xinfo("{quoted}")').fetchall()
+    # A primary key or a generated column is stored in another way than the order of columns says.
+    plain = root > 0 and "WITHOUT" not in definition.upper() and not any(row[5] or row[6] for row in rows)
+    return Table(name=name, columns=tuple(row[1] for row in rows), root_page=root if plain else None)
 
 
 RANGES_WHERE = f"eventType IN ({PUSH_POP}, {START_END})"
@@ -134,7 +166,7 @@ def export_facts(connection: sqlite3.Connection, catalog: Catalog) -> dict[str, 
         wanted = {"NvDriverVersion": "driver", "CudaDriverVersion": "cuda"}
         facts |= _named(connection, catalog, "TARGET_INFO_SYSTEM_ENV", wanted)
     if catalog.has("TARGET_INFO_SESSION_START_TIME"):
-        real, _ = catalog.tables["TARGET_INFO_SESSION_START_TIME"]
+        real = catalog.tables["TARGET_INFO_SESSION_START_TIME"].name
         row = connection.execute(f'SELECT utcEpochNs FROM "{real}" LIMIT 1').fetchone()  # noqa: S608
         if row and isinstance(row[0], int):
             facts["started_utc_ns"] = str(row[0])
@@ -143,7 +175,7 @@ def export_facts(connection: sqlite3.Connection, catalog: Catalog) -> dict[str, 
 
 def _named(connection: sqlite3.Connection, catalog: Catalog, table: str, wanted: dict[str, str]) -> dict[str, str]:
     """Values of a name-value table; without those that stand for nothing."""
-    real, _ = catalog.tables[table]
+    real = catalog.tables[table].name
     rows = connection.execute(f'SELECT name, value FROM "{real}"')  # noqa: S608
     return {wanted[name]: str(value) for name, value in rows if name in wanted and value not in (None, "", "0")}
 
@@ -152,7 +184,7 @@ def gpu_models(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, .
     """Names of the GPUs that the profiler saw, in its order."""
     if not catalog.has("TARGET_INFO_GPU"):
         return ()
-    real, columns = catalog.tables["TARGET_INFO_GPU"]
+    real, columns = catalog.tables["TARGET_INFO_GPU"].name, catalog.tables["TARGET_INFO_GPU"].columns
     if "name" not in columns:
         return ()
     return tuple(str(name) for (name,) in connection.execute(f'SELECT name FROM "{real}"') if name)  # noqa: S608
@@ -160,9 +192,9 @@ def gpu_models(connection: sqlite3.Connection, catalog: Catalog) -> tuple[str, .
 
 def cuda_complaint(connection: sqlite3.Connection, catalog: Catalog) -> str | None:
     """What the profiler said about its failure to trace CUDA, or None."""
-    if not catalog.has(DIAGNOSTICS) or "text" not in catalog.tables[DIAGNOSTICS][1]:
+    if not catalog.has(DIAGNOSTICS) or "text" not in catalog.tables[DIAGNOSTICS].columns:
         return None
-    real, _ = catalog.tables[DIAGNOSTICS]
+    real = catalog.tables[DIAGNOSTICS].name
     for (text,) in connection.execute(f'SELECT "text" FROM "{real}"'):  # noqa: S608
         if text and _CUDA_COMPLAINT.search(str(text)):
             return str(text).strip()
