@@ -62,7 +62,7 @@ def read_kineto(path: Path) -> RawTrace:
         for event in file.events():
             columns.add(event)
         return _checked(columns.trace(path, file.facts))
-    except (_ImpossibleError, AttributeError) as error:
+    except _ImpossibleError as error:
         raise TraceError(
             f"{path} is not a trace of torch.profiler, or is damaged: {error}",
             wanted="events as export_chrome_trace writes them",
@@ -133,11 +133,11 @@ class _Columns:
             self._add_mark(event)
         elif category in ("cuda_runtime", "cuda_driver"):
             self._add_call(event)
-        elif category in _OPERATION_KINDS:
+        elif isinstance(category, str) and category in _OPERATION_KINDS:
             self._add_operation(event, _OPERATION_KINDS[category])
 
     def _add_names(self, event: dict[str, Any]) -> None:
-        name = str(event.get("args", {}).get("name"))
+        name = str(_arguments(event).get("name"))
         if event.get("name") == "process_name":
             self._process_names[str(event.get("pid"))] = name
         elif event.get("name") == "thread_name":
@@ -150,20 +150,20 @@ class _Columns:
         own = name.startswith(MARK_PREFIX)
         if own:
             name = unquote(name[len(MARK_PREFIX) :])
-        start = nanoseconds(event.get("ts"))
+        start = _start(event)
         end = self._end(event, start) if "dur" in event else UNFINISHED
         _append(self._marks, start, end, self._thread(event), self._string(name), own)
 
     def _add_call(self, event: dict[str, Any]) -> None:
-        start = nanoseconds(event.get("ts"))
+        start = _start(event)
         end = self._end(event, start)
-        correlation = _number(event.get("args", {}).get("correlation"), NO_CORRELATION)
+        correlation = _number(_arguments(event).get("correlation"), NO_CORRELATION)
         _append(self._calls, start, end, self._thread(event), self._string(str(event.get("name"))), correlation)
 
     def _add_operation(self, event: dict[str, Any], kind: OperationKind) -> None:
-        start = nanoseconds(event.get("ts"))
+        start = _start(event)
         end = self._end(event, start)
-        facts = event.get("args", {})
+        facts = _arguments(event)
         text = str(event.get("name"))
         name, pageable = -1, False
         if kind is OperationKind.KERNEL:
@@ -172,6 +172,7 @@ class _Columns:
             kind = _COPY_KINDS.get(copy[1], kind)
             host = {OperationKind.H2D: copy[2], OperationKind.D2H: copy[3]}.get(kind)
             pageable = host == "Pageable"
+        # Device numbers are small; the mask keeps any other number in 32 bits.
         device = _number(facts.get("device", facts.get("inDevice", event.get("pid")))) & 0x7FFFFFFF
         stream = _number(facts.get("stream", event.get("tid")))
         moved = 0 if kind is OperationKind.KERNEL else _number(facts.get("bytes"))
@@ -259,6 +260,20 @@ def _key(value: object) -> Hashable:
 
 def _thread_of(event: dict[str, Any]) -> tuple[Hashable, Hashable]:
     return _key(event.get("pid")), _key(event.get("tid"))
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    found = event.get("args", {})
+    if not isinstance(found, dict):
+        raise _ImpossibleError(f"the arguments of an event are {str(found)[:40]!r}")
+    return found
+
+
+def _start(event: dict[str, Any]) -> int:
+    start = nanoseconds(event.get("ts"))
+    if start < 0:
+        raise _ImpossibleError(f"an event starts at {start} ns, before the clock does")
+    return start
 
 
 def _append(table: "list[array[int]]", *row: int) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import tempfile
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import kineto_builder as kineto
 import nsys_builder
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfci.errors import ExitCode, TraceError
@@ -385,6 +386,31 @@ def test_other_documents(text, match, tmp_path):
     path.write_text(text)
     with pytest.raises(TraceError, match=match):
         extract([path])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("name", "correlation")), inner),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_field_may_hold_anything(data):
+    """A trace with some value of the wrong type is read or refused, never more."""
+    document = json.loads(kineto.training(steps=2, backward=True).text())
+    event = data.draw(st.sampled_from(document["traceEvents"]))
+    place = data.draw(st.sampled_from((event, event.get("args", event), document)))
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON_VALUES)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.json"
+        path.write_text(json.dumps(document))
+        try:
+            extraction = extract([path])
+        except TraceError:
+            return
+        assert extraction.step_count in (1, 2)
 
 
 def test_endless_values_do_not_fill_the_memory(tmp_path, monkeypatch):
