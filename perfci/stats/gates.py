@@ -69,8 +69,10 @@ def _levels(gated: Sequence[NoisySeries], alpha: float, equal_alpha: float, plan
 
     def rejects(direction: int) -> Callable[[int, float], bool]:
         def check(index: int, level: float) -> bool:
-            estimate = gated[index].evidence.estimate
-            if estimate is None:
+            evidence = gated[index].evidence
+            estimate = evidence.estimate
+            # Only what may be claimed hands its error on: luck with two levels must not make other gates bolder.
+            if estimate is None or evidence.bimodal or at_look(level) < evidence.chance:
                 return False
             harm = direction * gated[index].sign * estimate.log_ratio
             return harm - estimate.half_width(at_look(level)) > 0

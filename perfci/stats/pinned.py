@@ -164,7 +164,9 @@ def _with_accepted_budgets(pinned: PinnedBaseline, settings: JudgeSettings) -> J
 
 
 def _evidence(level: PinnedLevel, entry: SeriesSamples) -> Evidence:
-    plain = evidence_of(replace(entry, baseline=entry.candidate))
+    # Without pairs, so that the candidate's own levels and trend are seen: nothing here is cancelled by pairing.
+    alone = replace(entry.candidate, pairs=(None,) * len(entry.candidate))
+    plain = evidence_of(replace(entry, baseline=alone, candidate=alone))
     if level.location == 0 or plain.estimate is None or level.deviation is None or level.launches < 2:
         problem = plain.problem
         if level.location == 0:

@@ -81,6 +81,12 @@ def test_counts_are_exact_and_the_window_counts() -> None:
     assert verdict_of(other, "sync_count")[0] is Verdict.NOT_COMPARABLE
 
 
+def test_two_levels_of_the_candidate_are_named() -> None:
+    levels = [2.9e8, 3.4e8, 2.91e8, 3.41e8, 2.9e8, 3.39e8, 3.4e8, 2.92e8]
+    candidate = [run({KEY: v}, schedule="s", pair=i, position=i) for i, v in enumerate(levels)]
+    assert verdict_of(judge_pinned(pinned(), candidate, SETTINGS)) == (Verdict.INCONCLUSIVE, Reason.BIMODAL)
+
+
 def test_an_accepted_budget_is_in_force() -> None:
     base = pinned()
     wide = replace(base, levels=tuple(replace(x, budget_ratio=0.2) if x.metric == KEY[1] else x for x in base.levels))
