@@ -1,6 +1,6 @@
 """Plants a known performance fault into an unchanged training script, to prove that perfci finds it.
 
-    python ../faults.py FAULT train.py
+    python ../faults.py FAULT train.py        # or @FILE: the fault that the file names
 
 Each fault replaces something of torch or `perfci.phases` before the script runs, so that the script itself and the code
 of its hot path stay as they are. `none` plants nothing: the clean twin takes the same way. docs/faults.md lists which
@@ -9,6 +9,7 @@ rule and which metric each fault must raise.
 
 import contextlib
 import functools
+import pathlib
 import runpy
 import sys
 from collections.abc import Callable
@@ -160,8 +161,11 @@ def _on_first_forward(change: Callable[[nn.Module], None]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in FAULTS:
+    name = sys.argv[1] if len(sys.argv) > 2 else ""
+    if name.startswith("@"):
+        name = pathlib.Path(name[1:]).read_text().strip()
+    if name not in FAULTS:
         sys.exit(f"usage: faults.py FAULT SCRIPT [ARGUMENT …]; faults: {', '.join(FAULTS)}")
-    FAULTS[sys.argv[1]]()
+    FAULTS[name]()
     sys.argv = sys.argv[2:]
     runpy.run_path(sys.argv[0], run_name="__main__")
