@@ -123,9 +123,9 @@ class StatisticChoice:
 class Calibration:
     """What A/A launches of one revision say about judging this workload on this machine.
 
-    ``splits`` ways to call half of the launches the candidate were judged; ``alarms`` of them gave a REGRESSION
-    although the code is equal. The splits share launches, so the bound ``alarm_rate_high`` holds for these launches
-    only and is not a confidence bound for the next ones.
+    ``splits`` ways to call one launch of each pair the candidate were judged; ``alarms`` of them gave a REGRESSION
+    although the code is equal. The splits share their launches, so the rate speaks about these launches; it bounds
+    nothing for the next ones.
     """
 
     workload: str
@@ -151,8 +151,9 @@ def calibrate(runs: Sequence[Run], settings: JudgeSettings, *, seed: int, most_s
     """
     kept = usable(runs)
     floors = noise_floor(kept)
-    verdicts = [_judge_split(kept, sides, settings) for sides in _splits(len(kept) // 2, seed, most_splits)]
     workload = kept[0].workload if kept else ""
+    judged = [_only_gated(run, settings) for run in kept]
+    verdicts = [_judge_split(judged, sides, settings) for sides in _splits(len(kept) // 2, seed, most_splits)]
     gated = max(1, sum(_gated(workload, key, settings) for key in floors))
     levels = {key: floor.deviation for key, floor in floors.items()}
     needed = plan_launches(levels, settings, workload=workload, families=gated)
@@ -166,6 +167,14 @@ def calibrate(runs: Sequence[Run], settings: JudgeSettings, *, seed: int, most_s
         verdicts=Tally.of(verdicts),
         launches_needed=tuple(sorted(needed.items())),
     )
+
+
+def _only_gated(run: Run, settings: JudgeSettings) -> Run:
+    """The run without evidence, which costs time in each split and cannot raise an alarm."""
+    gated = [
+        s for s in run.series if settings.gate_for(workload=run.workload, phase=s.phase, metric=s.metric) is not None
+    ]
+    return replace(run, series=tuple(gated), kernels=(), api_calls=(), findings=())
 
 
 def _gated(workload: str, key: SeriesKey, settings: JudgeSettings) -> bool:
