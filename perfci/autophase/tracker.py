@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from perfci.phases import marks, process, record
+from perfci.phases import process, record
 from perfci.phases.driver import WARMUP, Driver
+from perfci.phases.flat import FlatPhases
 
 DATA, H2D, FORWARD, BACKWARD, OPTIMIZER, VALIDATION = "data", "h2d", "forward", "backward", "optimizer", "validation"
 
@@ -40,6 +41,7 @@ class Tracker:
         self.driver = driver
         self._settled: Callable[[], None] | None = settled
         self._open: list[str] = []  # phases, innermost last; _INNER for those that belong to the one around them
+        self._show = FlatPhases().show
         self._by_fetch: bool | None = None  # None while learning
         self._cycle: list[weakref.ref[Any]] = []
         self._closing: weakref.ref[Any] | None = None
@@ -47,7 +49,7 @@ class Tracker:
         self._fetched: tuple[tuple[int, bool], Any] | None = None
         self._suspect: tuple[int, bool] | None = None
         self._saw_forward = self._saw_backward = False
-        self._implied = self._implied_open = False
+        self._implied = self._lingers = False
         self._pending = False  # an optimizer step that may end the step was made
         self._hollow = False  # the step's last fetch found no more data
         self._progressed = self._looked = False  # since the step began: forward or backward with gradients; without
@@ -62,8 +64,8 @@ class Tracker:
     def _begin(self) -> None:
         if self._owed:
             self._advance()
-        while self._open:  # left open by exceptions that the script handled
-            self._close(self._open.pop())
+        self._open = []  # exceptions that the script handled may have left some
+        self._show(None)
         self._begun = True
         self.driver.enter()
         if self._settled is not None and self.driver.state != WARMUP:
@@ -73,7 +75,7 @@ class Tracker:
         self.driver.begin_step()
 
     def _end(self) -> None:
-        self._close_implied()
+        self._show(None)
         self.driver.close_step()
         self._owed = True
 
@@ -84,7 +86,7 @@ class Tracker:
             self.check()
 
     def _drop(self) -> None:
-        self._close_implied()
+        self._show(None)
         self.driver.drop_step()
         self._hollow = False
 
@@ -123,7 +125,6 @@ class Tracker:
         self._hollow = False
 
     def _validate(self, why: str) -> None:
-        self._close_implied()
         if self.driver.in_step:
             if self._pending:
                 self._end()
@@ -131,43 +132,31 @@ class Tracker:
                     self._advance()
             elif self._hollow:
                 self._drop()
-        if self._validation is None:
-            marks.phase(VALIDATION).__enter__()
         self._validation = why
+        self._show(VALIDATION)
 
     def _leave_validation(self) -> None:
         if self._validation is not None:
             self._validation = None
-            marks.phase(VALIDATION).__exit__(None, None, None)
+            self._show(None)
 
-    # Phases: flat, only an optimizer step (with a closure) is interrupted by others
+    # Phases: flat; only an optimizer step (with a closure) is interrupted by others
 
     def _enter(self, name: str) -> None:
-        self._close_implied()
-        if self._open:
-            marks.phase(self._open[-1]).__exit__(None, None, None)
         self._open.append(name)
-        marks.phase(name).__enter__()
+        self._show(name)
 
     def _exit(self) -> None:
         if not self._open:  # opened before the measurement began, or cleared since
             return
         name = self._open.pop()
-        self._close(name)
-        if name != _INNER and self._open:
-            marks.phase(self._open[-1]).__enter__()
-        elif name in (DATA, H2D) and self._implied and self.driver.in_step and not (self._pending or self._hollow):
-            self._implied_open = True
-            marks.phase(FORWARD).__enter__()
-
-    def _close(self, name: str) -> None:
-        if name != _INNER:
-            marks.phase(name).__exit__(None, None, None)
-
-    def _close_implied(self) -> None:
-        if self._implied_open:
-            self._implied_open = False
-            marks.phase(FORWARD).__exit__(None, None, None)
+        if name == _INNER:
+            return
+        lingers = self._lingers if name == FORWARD else self._implied and name in (DATA, H2D)
+        if lingers and self.driver.in_step and not (self._pending or self._hollow):
+            self._show(FORWARD)  # the loss is computed, up to the next sign
+        else:
+            self._show(self._open[-1] if self._open else None)
 
     def _within(self, name: str) -> bool:
         """Whether a phase that would begin now belongs to an open one. If so it is noted, for its end."""
@@ -245,6 +234,7 @@ class Tracker:
         else:
             self._looked = self._looked or (not self._progressed and trained())
             self._work(begins=self._begins)
+        self._lingers = grad
         self._enter(phase)
 
     def backward_begins(self, loss: Any) -> None:
