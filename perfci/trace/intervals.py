@@ -53,9 +53,19 @@ class GroupedBlocks:
 
 def union_of(start_ns: Int64, end_ns: Int64) -> Union:
     """The union of intervals in any order; empty intervals vanish."""
-    blocks = union_by_group(start_ns, end_ns, np.zeros(len(start_ns), dtype=np.int64))
-    length = blocks.end_ns - blocks.start_ns
-    return Union(start_ns=blocks.start_ns, end_ns=blocks.end_ns, total_before_ns=np.cumsum(length) - length)
+    some = end_ns > start_ns
+    if not some.all():
+        start_ns, end_ns = start_ns[some], end_ns[some]
+    if (start_ns[1:] < start_ns[:-1]).any():
+        order = np.argsort(start_ns, kind="stable")
+        start_ns, end_ns = start_ns[order], end_ns[order]
+    if len(start_ns) == 0:
+        return Union(start_ns=start_ns, end_ns=end_ns, total_before_ns=start_ns)
+    reached = np.maximum.accumulate(end_ns)
+    begin = np.flatnonzero(np.r_[True, start_ns[1:] > reached[:-1]])
+    start, end = start_ns[begin], reached[np.r_[begin[1:], len(start_ns)] - 1]
+    length = end - start
+    return Union(start_ns=start, end_ns=end, total_before_ns=np.cumsum(length) - length)
 
 
 def union_by_group(start_ns: Int64, end_ns: Int64, group: Integers) -> GroupedBlocks:
@@ -100,15 +110,14 @@ def sum_by_group(value: Integers, group: Integers, group_count: int) -> Int64:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cover:
-    """Which range is the innermost open one at any time: a step function, NOBODY before the first edge."""
+    """Which range is the innermost open one at any time: a step function with ``innermost[0]`` (NOBODY) before the
+    first edge and ``innermost[k]`` from edge k - 1 on."""
 
     edge_ns: Int64
     innermost: Int64
 
     def at(self, time_ns: Int64) -> Int64:
         """Row of the innermost range open at each time, or NOBODY."""
-        if len(self.edge_ns) == 0:
-            return np.full(len(time_ns), NOBODY, dtype=np.int64)
         return self.innermost[np.searchsorted(self.edge_ns, time_ns, side="right")]
 
 

@@ -12,6 +12,7 @@ from reference import Reference
 
 from perfci.errors import TraceError
 from perfci.model.metrics import METRICS, Kind, Source, Unit
+from perfci.trace import blocks, measure
 from perfci.trace.extract import extract
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -133,3 +134,16 @@ def test_random_exports_agree(export, seed):
         plain, shuffled = extract([path]), extract([mixed])
         exact = {m for m in METRICS if METRICS[m].kind is Kind.EXACT}
         assert {s for s in plain.series if s.metric in exact} == {s for s in shuffled.series if s.metric in exact}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(exports(), st.integers(1, 4))
+def test_measuring_a_few_steps_at_a_time_changes_nothing(export, rows):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = export.write(Path(folder) / "t.sqlite")
+        if not measurable(path):
+            return
+        whole = extract([path])
+        patch.setattr(measure, "ROWS_AT_ONCE", rows)
+        patch.setattr(blocks, "ROWS_AT_ONCE", rows)
+        assert extract([path]) == whole
