@@ -71,14 +71,13 @@ def assemble(parts: Sequence[Part], phase_names: PhaseNames) -> Timeline:
             _add_rank(tables, part.raw, rank, names, threads, rank_number=ranks[at], several=len(ranks) > 1)
             _shift(tables, time=shift, step=step_base, call=call_base)
             step_base += len(rank.step_start_ns)
-            call_base += len(rank.call_rows)
+            call_base += len(rank.call_phase)
             at += 1
         notes += _other_processes(part)
     calls, call_place = _in_order(_joined(tables.calls))
     operations, _ = _in_order(_joined(tables.operations))
-    launch = operations["launch"]
-    launched = launch != NO_CALL
-    launch[launched] = call_place[launch[launched]]
+    if call_place is not None:
+        operations["launch"] = np.r_[call_place, NO_CALL][operations["launch"]]
     return Timeline(
         info=_info(parts, len(ranks)),
         names=tuple(names.names),
@@ -109,10 +108,10 @@ def _add_rank(
     kind = source.kind[rows]
     number_of = _kernel_numbers(raw, source.name[rows], names)
     name = number_of[source.name[rows]]
-    for one in np.unique(kind[source.name[rows] < 0]):
-        name[(kind == one) & (source.name[rows] < 0)] = names.number(_OPERATION_NAMES[OperationKind(int(one))])
+    nameless = source.name[rows] < 0
+    for one in np.flatnonzero(np.bincount(kind[nameless])):
+        name[(kind == one) & nameless] = names.number(_OPERATION_NAMES[OperationKind(int(one))])
     nccl = np.array([is_nccl(text) for text in names.names], dtype=np.bool_)
-    launch = np.searchsorted(rank.call_rows, rank.operation_call)
     pageable = source.pageable[rows]
     tables.operations.append(
         {
@@ -127,14 +126,20 @@ def _add_rank(
             "nccl": nccl[name] if len(name) else np.empty(0, dtype=np.bool_),
             "phase": rank.operation_phase,
             "step": rank.operation_step,
-            "rank": np.full(len(rows), rank_number, dtype=np.int32),
-            "launch": np.where(rank.operation_call == NO_CALL, NO_CALL, launch),
+            "rank": _constant(rank_number, len(kind)),
+            "launch": rank.operation_call,
         }
     )
     waiting = (kind == OperationKind.D2H) & pageable & (rank.operation_call != NO_CALL)
     tables.calls.append(
         _call_columns(
-            raw, rank, names, threads, rank_number=rank_number, several=several, copies_waiting=launch[waiting]
+            raw,
+            rank,
+            names,
+            threads,
+            rank_number=rank_number,
+            several=several,
+            copies_waiting=rank.operation_call[waiting],
         )
     )
     tables.ranges.append(
@@ -171,13 +176,13 @@ def _call_columns(
     start, end, thread = raw.calls.start_ns[rows], raw.calls.end_ns[rows], raw.calls.thread[rows]
     raw_name = raw.calls.name[rows]
     number_of = np.full(len(raw.strings) + 1, -1, dtype=np.int32)
-    for at in np.unique(raw_name):
+    for at in np.flatnonzero(np.bincount(raw_name + 1)) - 1:
         text = raw.strings[at] if at >= 0 else "(call without a name)"
         number_of[at] = names.number(call_identity(text))
     name = number_of[raw_name]
     wait = np.array([int(wait_of(text)) for text in names.names], dtype=np.uint8)
     thread_number = np.zeros(len(raw.threads.process), dtype=np.int32)
-    for at in np.unique(thread):
+    for at in np.flatnonzero(np.bincount(thread)):
         text = raw.strings[raw.threads.name[at]] if raw.threads.name[at] >= 0 else f"thread {at}"
         thread_number[at] = threads.number(f"rank {rank_number} {text}" if several else text)
     return {
@@ -190,13 +195,18 @@ def _call_columns(
         ),
         "phase": rank.call_phase,
         "step": rank.call_step,
-        "rank": np.full(len(rows), rank_number, dtype=np.int32),
+        "rank": _constant(rank_number, len(start)),
     }
+
+
+def _constant(value: int, count: int) -> Int32:
+    """A column of equal values that takes no memory."""
+    return np.broadcast_to(np.int32(value), (count,))
 
 
 def _kernel_numbers(raw: RawTrace, used: Int32, names: _Numbering) -> Int32:
     number_of = np.full(len(raw.strings) + 1, -1, dtype=np.int32)
-    for at in np.unique(used):
+    for at in np.flatnonzero(np.bincount(used + 1)) - 1:
         if at >= 0:
             number_of[at] = names.number(kernel_identity(raw.strings[at]))
     return number_of
@@ -222,11 +232,11 @@ def _joined(tables: list[_Columns]) -> _Columns:
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
-def _in_order(columns: _Columns) -> tuple[_Columns, Int64]:
-    """The columns sorted by start (stable), and for each old row its new place."""
+def _in_order(columns: _Columns) -> tuple[_Columns, Int64 | None]:
+    """The columns sorted by start (stable), and for each old row its new place; None: all stay in place."""
     start = columns["start_ns"]
     if bool((start[1:] >= start[:-1]).all()):
-        return columns, np.arange(len(start), dtype=np.int64)
+        return columns, None
     order = np.argsort(start, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order), dtype=np.int64)
@@ -261,7 +271,7 @@ def _clock_shifts(parts: Sequence[Part]) -> list[int]:
 
 def _other_processes(part: Part) -> tuple[Note, ...]:
     total = len(part.raw.operations.start_ns)
-    other = total - sum(len(rank.operation_rows) for rank in part.ranks)
+    other = total - sum(len(rank.operation_phase) for rank in part.ranks)
     if other == 0:
         return ()
     return (

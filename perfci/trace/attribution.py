@@ -1,8 +1,8 @@
 """Charges every CUDA call, and with it the GPU work it launched, to a step and a phase (docs/attribution.md)."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,8 +10,9 @@ from perfci.model.metrics import BACKGROUND, PSEUDO_PHASES, STEP, UNMARKED
 from perfci.model.run import Note
 from perfci.model.timeline import NO_STEP, Bool, Int32, Int64
 from perfci.trace import steps as steps_
+from perfci.trace.blocks import Rows, in_blocks, rows_of
 from perfci.trace.columns import NO_CORRELATION, UNFINISHED, RawTrace
-from perfci.trace.intervals import NOBODY, cover_of
+from perfci.trace.intervals import NOBODY, Cover, cover_of
 from perfci.trace.steps import TrainingThread
 
 BUILT_IN_PHASES = ("data", "h2d", "forward", "backward", "optimizer", "log", "validation")
@@ -21,6 +22,8 @@ MOST_PHASES = 400
 _NO_PHASES = {*PSEUDO_PHASES, steps_.DROPPED_RANGE}
 _AUTOGRAD = re.compile(r"pt_autograd_\d+")
 _OPERATOR_ANNOTATION = re.compile(r", (?:op_id|seq) = \d+")
+_DENSE = 4
+"""Correlation numbers are dense when their span is less than this many times their count."""
 NO_CALL = -1
 """Value of a launch: the trace holds no call for this operation."""
 
@@ -59,12 +62,12 @@ class RankAttribution:
     range_end_ns: Int64
     range_phase: Int32
     range_step: Int32
-    call_rows: Int64
+    call_rows: Rows
     call_phase: Int32
     call_step: Int32
-    operation_rows: Int64
+    operation_rows: Rows
     operation_call: Int64
-    """Row of RawTrace.calls or NO_CALL."""
+    """Index into the rank's own calls, or NO_CALL."""
     operation_phase: Int32
     operation_step: Int32
     dropped_step_count: int
@@ -79,12 +82,12 @@ class _Ranges:
     end_ns: Int64
     phase: Int32
 
-    def phase_at(self, time_ns: Int64, otherwise: int) -> Int32:
-        """Phase of the innermost open range at each time."""
-        row = cover_of(self.start_ns, self.end_ns).at(time_ns)
+    def by_time(self, otherwise: int) -> Callable[[Int64], Int64]:
+        """The function from times to the phase of the innermost open range, or ``otherwise``."""
+        cover = cover_of(self.start_ns, self.end_ns)
         phase_of = np.r_[self.phase, np.int32(otherwise)]  # NOBODY is -1: the last entry
-        phase: Int32 = phase_of[row].astype(np.int32, copy=False)
-        return phase
+        innermost = phase_of[cover.innermost].astype(np.int64)
+        return Cover(edge_ns=cover.edge_ns, innermost=innermost).at
 
 
 def attribute(
@@ -98,12 +101,20 @@ def attribute(
     threads = steps_.training_threads(raw, step_range)
     eligible, notes = _eligible_names(raw, step_range, phases)
     launch = launching_call(raw)
+    raw = _joined(raw)
     results = []
     for thread in threads:
         rank = _Rank(raw=raw, training=thread, eligible=eligible, phase_names=phase_names, notes=list(notes))
         results.append(rank.attribution(launch))
         notes = ()
     return tuple(results)
+
+
+def _joined(raw: RawTrace) -> RawTrace:
+    """The trace without the correlation numbers, which are of no more use once calls and operations are joined."""
+    none = np.empty(0, dtype=np.int64)
+    calls, operations = replace(raw.calls, correlation=none), replace(raw.operations, correlation=none)
+    return replace(raw, calls=calls, operations=operations)
 
 
 def launching_call(raw: RawTrace) -> Int64:
@@ -116,14 +127,23 @@ def launching_call(raw: RawTrace) -> Int64:
         calls = np.flatnonzero((call_process == process) & (raw.calls.correlation != NO_CORRELATION))
         if len(rows) == 0 or len(calls) == 0:
             continue
-        keys, wanted = raw.calls.correlation[calls], raw.operations.correlation[rows]
-        if not (keys[1:] > keys[:-1]).all():
-            order = np.argsort(keys, kind="stable")
-            calls, keys = calls[order], keys[order]
-        at = np.searchsorted(keys, wanted, side="right") - 1
-        hit = (at >= 0) & (keys[np.maximum(at, 0)] == wanted)
-        result[rows[hit]] = calls[at[hit]]
+        result[rows] = _last_row_of(raw.calls.correlation[calls], calls, raw.operations.correlation[rows])
     return result
+
+
+def _last_row_of(keys: Int64, rows: Int64, wanted: Int64) -> Int64:
+    """For each wanted key the last of ``rows`` with that key, or NO_CALL."""
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < _DENSE * len(keys):
+        # Profilers count: a table by number is faster than sorting, and as small.
+        row_of = np.full(high - low + 1, NO_CALL, dtype=np.int64)
+        row_of[keys - low] = rows
+        known = (wanted >= low) & (wanted <= high)
+        return np.where(known, row_of[np.clip(wanted - low, 0, high - low)], NO_CALL)
+    order = np.argsort(keys, kind="stable")
+    rows, keys = rows[order], keys[order]
+    at = np.searchsorted(keys, wanted, side="right") - 1
+    return np.where((at >= 0) & (keys[np.maximum(at, 0)] == wanted), rows[np.maximum(at, 0)], NO_CALL)
 
 
 def _eligible_names(raw: RawTrace, step_range: str, phases: Sequence[str]) -> tuple[Bool, tuple[Note, ...]]:
@@ -163,24 +183,24 @@ class _Rank:
         raw, training = self.raw, self.training
         steps = training.cover
         own = self._phase_ranges(training.thread)
-        call_rows = np.flatnonzero(raw.threads.process[raw.calls.thread] == training.process)
-        call_step = steps.at(raw.calls.start_ns[call_rows])
+        call_rows = rows_of(raw.threads.process[raw.calls.thread] == training.process)
+        call_step = in_blocks(steps.at, raw.calls.start_ns[call_rows])
         call_phase = self._call_phases(call_rows, own)
 
-        operation_rows = np.flatnonzero(raw.operations.process == training.process)
+        operation_rows = rows_of(raw.operations.process == training.process)
         operation_call = launch[operation_rows]
-        launched = operation_call != NO_CALL
-        at = np.searchsorted(call_rows, operation_call[launched])
-        operation_phase = np.full(len(operation_rows), self.phase_names.background, dtype=np.int32)
-        operation_phase[launched] = call_phase[at]
-        operation_step = np.empty(len(operation_rows), dtype=np.int64)
-        operation_step[launched] = call_step[at]
-        orphans = operation_rows[~launched]
-        operation_step[~launched] = steps.at(raw.operations.start_ns[orphans])
+        if not isinstance(call_rows, slice):
+            operation_call = np.where(operation_call == NO_CALL, NO_CALL, np.searchsorted(call_rows, operation_call))
+        count = len(operation_call)
+        # NO_CALL is -1: the last entry.
+        operation_phase = np.r_[call_phase, np.int32(self.phase_names.background)][operation_call]
+        operation_step = np.r_[call_step, np.int32(NOBODY)][operation_call]
+        orphans = np.flatnonzero(operation_call == NO_CALL)
+        operation_step[orphans] = steps.at(raw.operations.start_ns[operation_rows][orphans])
         if len(orphans):
             self._note(
                 "operations-without-launch",
-                f"{len(orphans)} of {len(operation_rows)} GPU operations have no launching call in the trace; they "
+                f"{len(orphans)} of {count} GPU operations have no launching call in the trace; they "
                 "count in the step in which they started and in the background, not in a phase",
             )
         ranges, range_step = _pieces_in_steps(own, training)
@@ -235,21 +255,22 @@ class _Rank:
             phase_of[text] = self.phase_names.number(self.raw.strings[text])
         return _Ranges(start_ns=start[inner], end_ns=end[inner], phase=phase_of[name])
 
-    def _call_phases(self, call_rows: Int64, own: _Ranges) -> Int32:
+    def _call_phases(self, call_rows: Rows, own: _Ranges) -> Int32:
         """The rule: docs/attribution.md."""
         raw, training = self.raw, self.training
         call_thread, call_start = raw.calls.thread[call_rows], raw.calls.start_ns[call_rows]
-        phase = np.full(len(call_rows), self.phase_names.background, dtype=np.int32)
+        phase = np.full(len(call_thread), self.phase_names.background, dtype=np.int32)
         marked = set(np.unique(raw.marks.thread).tolist())
         nameless = not bool((raw.threads.name[raw.threads.process == training.process] >= 0).any())
         assumed = []
-        for thread in np.unique(call_thread).tolist():
+        follow = own.by_time(self.phase_names.unmarked)
+        for thread in np.flatnonzero(np.bincount(call_thread)).tolist():
             rows = np.flatnonzero(call_thread == thread)
             name = steps_.name_of(raw, thread)
             if thread == training.thread or nameless or _AUTOGRAD.fullmatch(name):
-                phase[rows] = own.phase_at(call_start[rows], self.phase_names.unmarked)
+                phase[rows] = in_blocks(follow, call_start[rows])
             if thread != training.thread and thread in marked:
-                local = self._phase_ranges(thread).phase_at(call_start[rows], NOBODY)
+                local = in_blocks(self._phase_ranges(thread).by_time(NOBODY), call_start[rows])
                 phase[rows] = np.where(local == NOBODY, phase[rows], local)
             if nameless and thread != training.thread:
                 assumed.append(len(rows))

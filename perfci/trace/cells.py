@@ -21,6 +21,8 @@ class Cells:
 
     def where(self, hit: Bool) -> "Cells":
         """Only the events marked."""
+        if hit.all():
+            return self
         return Cells(
             step=self.step[hit],
             phase=self.phase[hit],

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from perfci.errors import PerfciError, TraceError
 from perfci.model.metrics import METRICS, AcrossRanks
 from perfci.model.run import ApiCallStat, KernelStat, Note, Series
-from perfci.model.timeline import Bool, OperationKind, Timeline
+from perfci.model.timeline import ApiCalls, OperationKind, Operations, Timeline
 from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
 from perfci.trace.attribution import PhaseNames, attribute
-from perfci.trace.intervals import Integers, sum_by_group
+from perfci.trace.blocks import slices
+from perfci.trace.intervals import sum_by_group
 from perfci.trace.kineto import read_kineto
 from perfci.trace.kineto_json import looks_like_json
 from perfci.trace.measure import measure_rank, phases_with_graphs
@@ -157,25 +158,29 @@ def _across_ranks(table: NDArray[Any], how: AcrossRanks) -> NDArray[Any]:
 
 
 def _kernel_stats(timeline: Timeline) -> tuple[KernelStat, ...]:
-    table = timeline.operations
-    hit = (table.kind == OperationKind.KERNEL) & (table.step >= 0)
-    rows = _stats(timeline, name=table.name[hit], phase=table.phase[hit], time=(table.end_ns - table.start_ns)[hit])
+    rows = _stats(timeline, timeline.operations, kind=OperationKind.KERNEL)
     return tuple(KernelStat(phase=p, name=n, count=c, total_ns=t) for p, n, c, t in rows)
 
 
 def _call_stats(timeline: Timeline) -> tuple[ApiCallStat, ...]:
-    table = timeline.api_calls
-    hit: Bool = table.step >= 0
-    rows = _stats(timeline, name=table.name[hit], phase=table.phase[hit], time=(table.end_ns - table.start_ns)[hit])
+    rows = _stats(timeline, timeline.api_calls)
     return tuple(ApiCallStat(phase=p, name=n, count=c, total_ns=t) for p, n, c, t in rows)
 
 
-def _stats(timeline: Timeline, *, name: Integers, phase: Integers, time: Integers) -> list[tuple[str, str, int, int]]:
-    """Phase, name, count and total time; by phase, then most time first."""
+def _stats(
+    timeline: Timeline, table: Operations | ApiCalls, kind: OperationKind | None = None
+) -> list[tuple[str, str, int, int]]:
+    """Phase, name, count and total time of what belongs to measured steps; by phase, then most time first."""
     width = max(len(timeline.names), 1)
-    group = phase.astype(np.int64) * width + name
     cells = len(timeline.phases) * width
-    counts, totals = np.bincount(group, minlength=cells), sum_by_group(time, group, cells)
+    counts, totals = np.zeros(cells, dtype=np.int64), np.zeros(cells, dtype=np.int64)
+    for part in slices(len(table.start_ns)):
+        hit = table.step[part] >= 0
+        if kind is not None and isinstance(table, Operations):
+            hit &= table.kind[part] == kind
+        group = table.phase[part][hit].astype(np.int64) * width + table.name[part][hit]
+        counts += np.bincount(group, minlength=cells)
+        totals += sum_by_group((table.end_ns[part] - table.start_ns[part])[hit], group, cells)
     found = [
         (at // width, timeline.names[at % width], int(counts[at]), int(totals[at]))
         for at in np.flatnonzero(counts).tolist()

@@ -1,5 +1,6 @@
 """From an attributed timeline to every trace metric per step and phase of one rank. Definitions: docs/metrics.md."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,8 +8,18 @@ from numpy.typing import NDArray
 
 from perfci.model.metrics import PSEUDO_PHASES, UNMARKED
 from perfci.model.run import Series
-from perfci.model.timeline import Bool, Int64, OperationKind, SyncKind, Timeline
+from perfci.model.timeline import (
+    ApiCalls,
+    Bool,
+    Int64,
+    OperationKind,
+    Operations,
+    PhaseRanges,
+    SyncKind,
+    Timeline,
+)
 from perfci.trace import calls
+from perfci.trace.blocks import ROWS_AT_ONCE, Rows
 from perfci.trace.cells import Cells, Windows, gaps, union_where
 
 _COPIES = (OperationKind.H2D, OperationKind.D2H, OperationKind.D2D, OperationKind.OTHER_COPY)
@@ -37,6 +48,15 @@ class _Sheet:
         share = np.divide(part, whole, out=np.zeros(part.shape, dtype=np.float64), where=whole > 0)
         self.put(metric, share, known & (whole > 0).all(axis=0))
 
+    def extend(self, later: "_Sheet") -> None:
+        """Put the steps of another sheet behind these."""
+        for metric, (table, known) in later.tables.items():
+            if metric in self.tables:
+                before, before_known = self.tables[metric]
+                self.put(metric, np.concatenate([before, table]), before_known & known)
+            else:
+                self.put(metric, table, known)
+
     def series(self) -> tuple[Series, ...]:
         return tuple(
             Series(phase=phase, metric=metric, values=tuple(table[:, at].tolist()))
@@ -44,6 +64,32 @@ class _Sheet:
             for metric, (table, known) in self.tables.items()
             if known[at] and self.present[at]
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """Some consecutive steps of one rank: rows ``first`` to ``end`` of Timeline.steps."""
+
+    timeline: Timeline
+    rank: int
+    first: int
+    end: int
+
+    def cells(self, table: Operations | ApiCalls | PhaseRanges, rows: Rows) -> Cells:
+        """Rows of a table as events; those of steps outside the block get step -1."""
+        step = table.step[rows]
+        return Cells(
+            step=np.where((step >= self.first) & (step < self.end), step - self.first, -1).astype(np.int32),
+            phase=table.phase[rows],
+            start_ns=table.start_ns[rows],
+            end_ns=table.end_ns[rows],
+            step_count=self.end - self.first,
+            phase_count=len(self.timeline.phases),
+        )
+
+    def rows(self, table: Operations | ApiCalls | PhaseRanges) -> Int64:
+        """Rows of a table that belong to the block's steps."""
+        return np.flatnonzero((table.step >= self.first) & (table.step < self.end))
 
 
 def measure_rank(timeline: Timeline, rank: int) -> tuple[Series, ...]:
@@ -55,15 +101,35 @@ def measure_rank(timeline: Timeline, rank: int) -> tuple[Series, ...]:
     in any step.
     """
     sheet = _Sheet(timeline.phases, _present(timeline))
-    windows, windowed = _windows(timeline, rank)
+    # Steps are measured some at a time: what has to be held beside the timeline does not grow with the trace.
+    for block in _blocks(timeline, rank):
+        sheet.extend(_measured(block, sheet))
+    return sheet.series()
+
+
+def _blocks(timeline: Timeline, rank: int) -> Iterator[_Block]:
+    rows = np.flatnonzero(timeline.steps.rank == rank)
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    step = timeline.operations.step
+    work = np.bincount(step[(step >= first) & (step < end)] - first, minlength=end - first)
+    number = (np.cumsum(work) - work) // ROWS_AT_ONCE
+    starts = np.flatnonzero(np.r_[True, number[1:] != number[:-1]]) + first
+    for low, high in zip(starts.tolist(), [*starts[1:].tolist(), end], strict=True):
+        yield _Block(timeline=timeline, rank=rank, first=low, end=high)
+
+
+def _measured(block: _Block, whole: _Sheet) -> _Sheet:
+    timeline = block.timeline
+    sheet = _Sheet(whole.phases, whole.present)
+    windows, windowed = _windows(block)
     wall = windows.outside(None)
     sheet.put("wall_ns", wall, windowed)
     if not timeline.traced_gpu:
-        return sheet.series()
+        return sheet
     if len(timeline.api_calls.start_ns):
-        _measure_calls(sheet, timeline, rank)
-    _measure_operations(sheet, timeline, rank, windows=windows, wall=wall, windowed=windowed)
-    return sheet.series()
+        _measure_calls(sheet, block)
+    _measure_operations(sheet, block, windows=windows, wall=wall, windowed=windowed)
+    return sheet
 
 
 def _present(timeline: Timeline) -> Bool:
@@ -81,54 +147,32 @@ def phases_with_graphs(timeline: Timeline) -> tuple[str, ...]:
     return tuple(timeline.phases[number] for number in numbers.tolist())
 
 
-def _rows_of(timeline: Timeline, rank: int) -> tuple[int, int]:
-    rows = np.flatnonzero(timeline.steps.rank == rank)
-    return int(rows[0]), len(rows)
-
-
-def _windows(timeline: Timeline, rank: int) -> tuple[Windows, Bool]:
-    first, count = _rows_of(timeline, rank)
-    ranges, unmarked = timeline.ranges, timeline.phases.index(UNMARKED)
-    rows = np.flatnonzero(ranges.rank == rank)
-    marked = Cells(
-        step=ranges.step[rows] - first,
-        phase=ranges.phase[rows],
-        start_ns=ranges.start_ns[rows],
-        end_ns=ranges.end_ns[rows],
-        step_count=count,
-        phase_count=len(timeline.phases),
-    )
+def _windows(block: _Block) -> tuple[Windows, Bool]:
+    timeline = block.timeline
+    unmarked = timeline.phases.index(UNMARKED)
     known = np.zeros(len(timeline.phases), dtype=np.bool_)
-    known[np.unique(ranges.phase)] = True
+    known[np.unique(timeline.ranges.phase)] = True
     known[[0, unmarked]] = True
     windows = Windows(
-        marked=marked,
-        step_start_ns=timeline.steps.start_ns[first : first + count],
-        step_end_ns=timeline.steps.end_ns[first : first + count],
+        marked=block.cells(timeline.ranges, block.rows(timeline.ranges)),
+        step_start_ns=timeline.steps.start_ns[block.first : block.end],
+        step_end_ns=timeline.steps.end_ns[block.first : block.end],
         unmarked=unmarked,
     )
     return windows, known
 
 
-def _measure_calls(sheet: _Sheet, timeline: Timeline, rank: int) -> None:
-    first, count = _rows_of(timeline, rank)
-    api = timeline.api_calls
-    rows = np.flatnonzero((api.rank == rank) & (api.step >= 0))
-    events = Cells(
-        step=api.step[rows] - first,
-        phase=api.phase[rows],
-        start_ns=api.start_ns[rows],
-        end_ns=api.end_ns[rows],
-        step_count=count,
-        phase_count=len(timeline.phases),
-    )
+def _measure_calls(sheet: _Sheet, block: _Block) -> None:
+    api = block.timeline.api_calls
+    rows = block.rows(api)
+    events = block.cells(api, rows)
     name, sync = api.name[rows], api.sync[rows]
     for metric, test in (
         ("api_call_count", lambda text: not calls.polls(text)),
         ("alloc_count", calls.allocates),
         ("graph_launch_count", calls.launches_graph),
     ):
-        wanted = np.array([test(text) for text in (*timeline.names, "")], dtype=np.bool_)
+        wanted = np.array([test(text) for text in (*block.timeline.names, "")], dtype=np.bool_)
         sheet.put(metric, events.where(wanted[name]).counts())
     waits = events.where(sync != SyncKind.NONE)
     sheet.put("sync_count", waits.counts())
@@ -137,33 +181,21 @@ def _measure_calls(sheet: _Sheet, timeline: Timeline, rank: int) -> None:
         sheet.put(f"{prefix}_count", events.where(sync == kind).counts())
 
 
-def _measure_operations(
-    sheet: _Sheet, timeline: Timeline, rank: int, *, windows: Windows, wall: Int64, windowed: Bool
-) -> None:
-    first, count = _rows_of(timeline, rank)
-    table = timeline.operations
-    mine = np.flatnonzero(table.rank == rank)
-    kind, nccl = table.kind[mine], table.nccl[mine]
-    step = table.step[mine]
-    everything = Cells(
-        step=np.where(step >= 0, step - first, -1),
-        phase=table.phase[mine],
-        start_ns=table.start_ns[mine],
-        end_ns=table.end_ns[mine],
-        step_count=count,
-        phase_count=len(timeline.phases),
-    )
-    busy = union_where(everything)
-    compute = union_where(everything, ((kind == OperationKind.KERNEL) & ~nccl) | (kind == OperationKind.GRAPH))
-    sheet.put("launch_gap_ns", gaps(everything))
+def _measure_operations(sheet: _Sheet, block: _Block, *, windows: Windows, wall: Int64, windowed: Bool) -> None:
+    table = block.timeline.operations
+    near = _near(block, windows)
+    around = block.cells(table, near)
+    kind, nccl = table.kind[near], table.nccl[near]
+    busy = union_where(around)
+    compute = union_where(around, ((kind == OperationKind.KERNEL) & ~nccl) | (kind == OperationKind.GRAPH))
+    sheet.put("launch_gap_ns", gaps(around))
     idle = windows.outside(busy)
     sheet.put("gpu_idle_ns", idle, windowed)
     sheet.put_share("gpu_utilization_ratio", wall - idle, wall, windowed)
 
-    inside = step >= 0
-    operations = everything.where(inside)
-    kind, nccl = kind[inside], nccl[inside]
-    pageable, moved = table.pageable[mine][inside], table.moved_bytes[mine][inside]
+    rows = block.rows(table)
+    operations = block.cells(table, rows)
+    kind, nccl, pageable, moved = table.kind[rows], table.nccl[rows], table.pageable[rows], table.moved_bytes[rows]
     graphs = operations.where(kind == OperationKind.GRAPH).counts()
     seen: Bool = np.asarray((graphs == 0).all(axis=0))
     for prefix, hit in (
@@ -191,3 +223,18 @@ def _measure_operations(
     moving = operations.where(copy | nccl)
     total = moving.covered()
     sheet.put_share("overlap_ratio", total - moving.covered(compute), total, seen)
+
+
+def _near(block: _Block, windows: Windows) -> Rows:
+    """All operations of the rank that run at a time that matters to the block: within its steps, or while its
+    operations run or wait for each other."""
+    table = block.timeline.operations
+    rows = block.rows(table)
+    low, high = int(windows.step_start_ns[0]), int(windows.step_end_ns[-1])
+    if len(rows):
+        # Operations without times stand at 0 and would make the whole trace near.
+        timed = table.end_ns[rows] > table.start_ns[rows]
+        low = int(table.start_ns[rows][timed].min(initial=low))
+        high = int(table.end_ns[rows][timed].max(initial=high))
+    begin = int(np.searchsorted(table.start_ns, high))
+    return np.flatnonzero((table.end_ns[:begin] > low) & (table.rank[:begin] == block.rank))
