@@ -234,6 +234,8 @@ class Driver:
         if self.finished or self._refused or os.getpid() != self.pid:
             return
         marks.deactivate()
+        if self.state == CAPTURE and self._collector is not None:
+            self._collector.stop()  # torch.profiler crashes when it is still on as the interpreter goes
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.reason = f"{type(error).__name__}: {error}"[:500]
