@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from perfci.capture.argv import CaptureTrigger, profile_argv
 from perfci.capture.export import export_sqlite, require_space
@@ -95,7 +96,13 @@ def _offer_imports(folder: Path) -> dict[str, str]:
 
 
 def _environment(
-    workload: WorkloadSpec, settings: MeasureSettings, *, out_dir: Path, capture: str, imports: Mapping[str, str]
+    workload: WorkloadSpec,
+    settings: MeasureSettings,
+    *,
+    out_dir: Path,
+    capture: str,
+    imports: Mapping[str, str],
+    extra: Mapping[str, str],
 ) -> dict[str, str]:
     environment = child_environment(os.environ, allow=settings.environment_allow)
     environment["PATH"] = _search_path(os.environ)
@@ -115,6 +122,7 @@ def _environment(
         environment["PERFCI_TORCH_TRACE"] = str(out_dir / _TORCH_TRACE)
     if capture == CaptureTrigger.NVTX:
         environment["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"  # the range's name is not a registered string everywhere
+    environment.update(extra)
     return environment
 
 
@@ -199,21 +207,28 @@ def launch(
     cpus: tuple[int, ...] = (),
     has_cuda: bool,
     marker: str | None = None,
+    extra_environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Launched:
     """Run ``workload`` once in ``checkout`` and return what it left in ``out_dir``.
 
     ``tool`` is the nsys to use (None: there is none), ``cpus`` the cores to pin the workload to (empty: all), and
     ``has_cuda`` says whether the window is opened by the CUDA profiler or its NVTX twin. ``marker`` goes into the
-    environment of every process of the launch, by which it is found again (default: a fresh one). MeasurementError for
-    whatever keeps the launch from being a whole measurement; the log is kept and named in it. No process of the launch
-    is left, also after KeyboardInterrupt.
+    environment of every process of the launch, by which it is found again (default: a fresh one).
+    ``extra_environment`` is set last, over all that perfci itself sets. MeasurementError for whatever keeps the launch
+    from being a whole measurement; the log is kept and named in it. No process of the launch is left, also after
+    KeyboardInterrupt.
     """
     collector = chosen_collector(settings, tool)
     _prepare_folder(out_dir)
     out_dir = out_dir.resolve()
     capture = Collector.TORCH.value if collector is Collector.TORCH else ("cuda" if has_cuda else "nvtx")
     environment = _environment(
-        workload, settings, out_dir=out_dir, capture=capture, imports=_offer_imports(out_dir / _IMPORTS)
+        workload,
+        settings,
+        out_dir=out_dir,
+        capture=capture,
+        imports=_offer_imports(out_dir / _IMPORTS),
+        extra=extra_environment,
     )
     directory = (checkout / workload.directory).resolve()
     command = _pinned(_command(workload, directory=directory, path=environment["PATH"]), cpus)

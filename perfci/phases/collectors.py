@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any, Protocol
 
@@ -97,7 +98,8 @@ class TorchCollector:
 
 
 def open_collector(kind: str, *, torch_trace: str | None) -> Collector | None:
-    """The collector of the plan, or None for ``off``. CaptureError when this process cannot have it."""
+    """The collector of the plan, or None for ``off``; ``module:class`` is made with the path of its file. CaptureError
+    when this process cannot have it."""
     if kind == "cuda":
         return CudaCollector()
     if kind == "nvtx":
@@ -105,4 +107,11 @@ def open_collector(kind: str, *, torch_trace: str | None) -> Collector | None:
     if kind == "torch":
         assert torch_trace is not None
         return TorchCollector(torch_trace)
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        try:
+            collector: Collector = getattr(importlib.import_module(module), name)(torch_trace)
+        except (ImportError, AttributeError) as error:
+            raise CaptureError(f"the collector {kind} cannot be loaded: {error}") from error
+        return collector
     return None

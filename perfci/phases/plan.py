@@ -13,7 +13,7 @@ _STEADY_RATIO = 0.05
 
 class Plan:
     """Steps of one launch. ``warmup`` at least and ``warmup_cap`` at most, then ``wall`` with no profiler, then
-    ``capture`` under ``collector`` (one of CAPTURES; with ``off`` nothing is captured)."""
+    ``capture`` under ``collector`` (one of CAPTURES, or ``module:class``; with ``off`` nothing is captured)."""
 
     __slots__ = ("capture", "collector", "sidecar", "torch_trace", "wall", "warmup", "warmup_cap")
 
@@ -28,10 +28,11 @@ class Plan:
         wall: int = 50,
         capture: int = 30,
     ) -> None:
-        if collector not in CAPTURES:
+        own = ":" in collector
+        if not own and collector not in CAPTURES:
             raise ValueError(f"PERFCI_CAPTURE is {collector!r}, wanted one of {', '.join(CAPTURES)}")
-        if collector == "torch" and not torch_trace:
-            raise ValueError("PERFCI_CAPTURE=torch needs PERFCI_TORCH_TRACE, the file to write")
+        if (own or collector == "torch") and not torch_trace:
+            raise ValueError(f"PERFCI_CAPTURE={collector} needs PERFCI_TORCH_TRACE, the file to write")
         if warmup < 0 or wall < 0 or capture < 1:
             raise ValueError("warm-up and wall steps must be at least 0, capture steps at least 1")
         self.sidecar = sidecar
