@@ -7,7 +7,6 @@ and `GradScaler`. Signs of other threads and of forked children are ignored.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import sys
@@ -100,7 +99,6 @@ def _start() -> None:
     _thread = get_ident()
     modules = _ModuleHooks()
     _tracker = Tracker(driver, settled=modules.settle)
-    atexit.register(_tracker.at_exit)
     _wrap_fetch()
     _wrap_transfer()
     _wrap_backward()

@@ -5,6 +5,7 @@ Knows nothing of torch; `hooks` gives the signs. All of them come from one threa
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import weakref
@@ -39,6 +40,7 @@ class Tracker:
 
     def __init__(self, driver: Driver, *, settled: Callable[[], None] = lambda: None) -> None:
         self.driver = driver
+        atexit.register(self.at_exit)
         self._settled: Callable[[], None] | None = settled
         self._open: list[str] = []  # phases, innermost last; _INNER for those that belong to the one around them
         self._show = FlatPhases().show
@@ -66,8 +68,11 @@ class Tracker:
             self._advance()
         self._open = []  # exceptions that the script handled may have left some
         self._show(None)
-        self._begun = True
         self.driver.enter()
+        if not self._begun:
+            self._begun = True
+            atexit.unregister(self.at_exit)  # before the driver's, which says what it finds then
+            atexit.register(self.at_exit)
         if self._settled is not None and self.driver.state != WARMUP:
             self._settled()
             self._settled = None
@@ -318,12 +323,7 @@ class Tracker:
     def at_exit(self) -> None:
         """Say in the sidecar why the measurement is not whole, unless an error or the driver says it already."""
         driver = self.driver
-        if driver.finished or driver.pid != os.getpid():
-            return
-        if self._owed:
-            self._owed = False
-            driver.advance()
-        if driver.finished or getattr(sys, "last_value", None) is not None:
+        if driver.finished or driver.pid != os.getpid() or getattr(sys, "last_value", None) is not None:
             return
         if self._begun:
             driver.leave("the script ended")
