@@ -183,7 +183,9 @@ _TABLE: tuple[Metric, ...] = (
     _count("event_sync_count", "calls that wait for an event"),
     _count("copy_sync_count", "copy calls that return only when the copy is done"),
     _count("api_call_count", "CUDA runtime and driver calls, without polling (event and stream queries)"),
-    _count("alloc_count", "calls that take or give back device or pinned memory, pools included (cudaMalloc, cudaFree, …)"),
+    _count(
+        "alloc_count", "calls that take or give back device or pinned memory, pools included (cudaMalloc, cudaFree, …)"
+    ),
     _count("h2d_count", "host to device copies"),
     _count("h2d_bytes", "bytes copied from host to device", unit=Unit.BYTES),
     _time("h2d_ns", "sum of host to device copy durations"),
