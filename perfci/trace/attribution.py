@@ -10,7 +10,7 @@ from perfci.model.metrics import BACKGROUND, PSEUDO_PHASES, STEP, UNMARKED
 from perfci.model.run import Note
 from perfci.model.timeline import NO_STEP, Bool, Int32, Int64
 from perfci.trace import steps as steps_
-from perfci.trace.blocks import Rows, in_blocks, rows_of
+from perfci.trace.blocks import Rows, in_blocks, rows_of, slices
 from perfci.trace.columns import NO_CORRELATION, UNFINISHED, RawTrace
 from perfci.trace.intervals import NOBODY, Cover, cover_of
 from perfci.trace.steps import TrainingThread
@@ -91,17 +91,15 @@ class _Ranges:
 
 
 def attribute(
-    raw: RawTrace, *, step_range: str, phases: Sequence[str], phase_names: PhaseNames
+    raw: RawTrace, launch: Int64, *, step_range: str, phases: Sequence[str], phase_names: PhaseNames
 ) -> tuple[RankAttribution, ...]:
     """Attribute one trace; one result per training process. TraceError when no process marked steps.
 
-    ``phases``: range names that count as phases besides the built-in ones; empty: all names. ``phase_names`` numbers
-    the phases and is shared by all files of a launch.
+    ``launch`` is what ``launching_call`` says of the trace. ``phases``: range names that count as phases besides the
+    built-in ones; empty: all names. ``phase_names`` numbers the phases and is shared by all files of a launch.
     """
     threads = steps_.training_threads(raw, step_range)
     eligible, notes = _eligible_names(raw, step_range, phases)
-    launch = launching_call(raw)
-    raw = _joined(raw)
     results = []
     for thread in threads:
         rank = _Rank(raw=raw, training=thread, eligible=eligible, phase_names=phase_names, notes=list(notes))
@@ -110,7 +108,7 @@ def attribute(
     return tuple(results)
 
 
-def _joined(raw: RawTrace) -> RawTrace:
+def without_correlations(raw: RawTrace) -> RawTrace:
     """The trace without the correlation numbers, which are of no more use once calls and operations are joined."""
     none = np.empty(0, dtype=np.int64)
     calls, operations = replace(raw.calls, correlation=none), replace(raw.operations, correlation=none)
@@ -122,28 +120,30 @@ def launching_call(raw: RawTrace) -> Int64:
     equal correlation the last row counts."""
     result = np.full(len(raw.operations.start_ns), NO_CALL, dtype=np.int64)
     call_process = raw.threads.process[raw.calls.thread]
-    for process in np.unique(raw.operations.process):
-        rows = np.flatnonzero((raw.operations.process == process) & (raw.operations.correlation != NO_CORRELATION))
-        calls = np.flatnonzero((call_process == process) & (raw.calls.correlation != NO_CORRELATION))
-        if len(rows) == 0 or len(calls) == 0:
-            continue
-        result[rows] = _last_row_of(raw.calls.correlation[calls], calls, raw.operations.correlation[rows])
+    for process in np.flatnonzero(np.bincount(raw.operations.process)):
+        rows, calls = rows_of(raw.operations.process == process), rows_of(call_process == process)
+        keys = raw.calls.correlation[calls]
+        if len(keys):
+            at = _last_with(keys, raw.operations.correlation[rows])
+            result[rows] = at if isinstance(calls, slice) else np.where(at == NO_CALL, NO_CALL, calls[at])
     return result
 
 
-def _last_row_of(keys: Int64, rows: Int64, wanted: Int64) -> Int64:
-    """For each wanted key the last of ``rows`` with that key, or NO_CALL."""
+def _last_with(keys: Int64, wanted: Int64) -> Int64:
+    """For each wanted key the place of the last equal one in ``keys``, or NO_CALL. NO_CORRELATION is equal to none."""
     low, high = int(keys.min()), int(keys.max())
     if high - low < _DENSE * len(keys):
         # Profilers count: a table by number is faster than sorting, and as small.
-        row_of = np.full(high - low + 1, NO_CALL, dtype=np.int64)
-        row_of[keys - low] = rows
-        known = (wanted >= low) & (wanted <= high)
-        return np.where(known, row_of[np.clip(wanted - low, 0, high - low)], NO_CALL)
+        place = np.full(high - low + 1, NO_CALL, dtype=np.int32)
+        for part in slices(len(keys)):
+            place[keys[part] - low] = np.arange(part.start, part.stop, dtype=np.int32)
+        known = (wanted >= low) & (wanted <= high) & (wanted != NO_CORRELATION)
+        return np.where(known, place[np.where(known, wanted - low, 0)], NO_CALL)
     order = np.argsort(keys, kind="stable")
-    rows, keys = rows[order], keys[order]
-    at = np.searchsorted(keys, wanted, side="right") - 1
-    return np.where((at >= 0) & (keys[np.maximum(at, 0)] == wanted), rows[np.maximum(at, 0)], NO_CALL)
+    ordered = keys[order]
+    at = np.searchsorted(ordered, wanted, side="right") - 1
+    known = (at >= 0) & (ordered[np.maximum(at, 0)] == wanted) & (wanted != NO_CORRELATION)
+    return np.where(known, order[np.maximum(at, 0)], NO_CALL)
 
 
 def _eligible_names(raw: RawTrace, step_range: str, phases: Sequence[str]) -> tuple[Bool, tuple[Note, ...]]:

@@ -18,7 +18,7 @@ from perfci.model.run import ApiCallStat, KernelStat, Note, Series
 from perfci.model.timeline import ApiCalls, OperationKind, Operations, Timeline
 from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
-from perfci.trace.attribution import PhaseNames, attribute
+from perfci.trace.attribution import PhaseNames, attribute, launching_call, without_correlations
 from perfci.trace.blocks import slices
 from perfci.trace.intervals import sum_by_group
 from perfci.trace.kineto import read_kineto
@@ -40,7 +40,9 @@ def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Se
     parts = []
     for path in paths:
         raw = read_kineto(path) if looks_like_json(path) else read_nsys(path)
-        ranks = attribute(raw, step_range=step_range, phases=phases, phase_names=phase_names)
+        launch = launching_call(raw)
+        raw = without_correlations(raw)
+        ranks = attribute(raw, launch, step_range=step_range, phases=phases, phase_names=phase_names)
         parts.append(Part(raw=raw, ranks=ranks))
     return assemble(parts, phase_names)
 

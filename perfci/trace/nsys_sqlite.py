@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfci.errors import TraceError
 from perfci.model.run import Note
@@ -252,8 +254,7 @@ class _Reader:
     def _joined_operations(self, tables: list[_Rows], process_ids: Int64) -> GpuOperations:
         kernels, copies, memsets, _ = tables
         total = sum(rows.count for rows in tables)
-        start = np.concatenate([rows["start"] for rows in tables])
-        end = np.concatenate([rows["end"] for rows in tables])
+        start, end = _stacked([rows["start"] for rows in tables]), _stacked([rows["end"] for rows in tables])
         untimed = int(np.count_nonzero((start == 0) & (end == 0)))
         if untimed:
             text = f"{untimed} GPU operations have no times in the trace; they are counted with no duration"
@@ -280,14 +281,14 @@ class _Reader:
         return GpuOperations(
             start_ns=start,
             end_ns=_not_before(start, end, self._notes, "GPU operations"),
-            process=np.concatenate([_places(rows.coded["globalPid"], process_ids) for rows in tables]),
-            device=np.concatenate([rows["deviceId"].astype(np.int32) for rows in tables]),
-            stream=np.concatenate([rows["streamId"] for rows in tables]),
+            process=_stacked([_places(rows.coded["globalPid"], process_ids) for rows in tables]),
+            device=_stacked([rows.numbers.pop("deviceId").astype(np.int32) for rows in tables]),
+            stream=_stacked([rows["streamId"] for rows in tables]),
             kind=kind,
             name=name,
             moved_bytes=moved,
             pageable=pageable,
-            correlation=np.concatenate([rows["correlationId"] for rows in tables]),
+            correlation=_stacked([rows["correlationId"] for rows in tables]),
         )
 
     def _thread_names(self, thread_ids: Int64) -> Int32:
@@ -343,6 +344,12 @@ class _Reader:
             cuda=cuda,
             started_at_utc_ns=int(started) if started else None,
         )
+
+
+def _stacked(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """One column after the other; no copy when only one has rows."""
+    some = [column for column in columns if len(column)]
+    return some[0] if len(some) == 1 else np.concatenate(columns)
 
 
 def _places(ids: Coded, ordered: Int64) -> Int32:

@@ -69,8 +69,11 @@ class Coded:
         return self.values[self.codes]
 
     def mapped(self, to: Int32) -> Int32:
-        """The column with ``to[code]`` in place of each value."""
-        return to[self.codes] if len(self.codes) else np.empty(0, dtype=np.int32)
+        """The column with ``to[code]`` in place of each value, in the memory of the codes, which are lost by it."""
+        if len(self.codes):
+            # "clip" writes straight into the column; the codes are all in range.
+            np.take(to, self.codes, out=self.codes, mode="clip")
+        return self.codes
 
 
 NO_CODES = Coded(codes=np.empty(0, dtype=np.int32), values=np.empty(0, dtype=np.int64))
