@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 
 import numpy as np
@@ -66,13 +67,20 @@ def noise_around(values: Floats, changes: tuple[int, ...]) -> Noise:
     squares = sum(float((r**2).sum()) for r in residuals)
     pairs = sum(float((r[1:] * r[:-1]).sum()) for r in residuals)
     links = sum(len(r) - 1 for r in residuals)
-    correlation = 0.0
-    if squares > 0 and links > 0:
-        # Residuals around a fitted mean are correlated by −1/n even when the noise is not; this puts that right. One
-        # standard error on top, because cutting takes correlation away, and so that luck does not make the judge bold.
-        measured = pairs / links / (squares / len(values)) + len(parts) / len(values) + 1 / math.sqrt(links)
-        correlation = min(MOST_CORRELATION, max(0.0, measured))
+    correlation = _correlation(squares, pairs, links=links, count=len(values), fitted=len(parts))
     return Noise(deviation=math.sqrt(squares / degrees), degrees=degrees, correlation=correlation)
+
+
+def _correlation(squares: float, pairs: float, *, links: int, count: int, fitted: int) -> float:
+    """Upper bound of the correlation of neighbours from the sums of squared residuals and of products of neighbours.
+
+    Residuals around ``fitted`` numbers are correlated by about −fitted/count even when the noise is not; this puts that
+    right. One standard error on top, because cutting takes correlation away, and so that luck makes no bold judge.
+    """
+    if squares <= 0 or links < 1:
+        return 0.0
+    measured = pairs / links / (squares / count) + fitted / count + 1 / math.sqrt(links)
+    return min(MOST_CORRELATION, max(0.0, measured))
 
 
 def p_value(left: Floats, right: Floats, noise: Noise) -> float:
@@ -102,36 +110,59 @@ def agrees(level: Floats, other: Floats) -> bool:
     return bool((np.abs(level - own) <= np.abs(level - foreign)).all())
 
 
-def slides(left: Floats, right: Floats) -> bool:
-    """True when a straight line describes both stretches together about as well as two levels do. The cut was chosen
-    to suit the two levels: they pay for it by Schwarz's criterion. Below 6 entries in all a line and a step look alike:
-    False."""
+class Motion(Enum):
+    """How the level moves over two stretches: it stands but for a step, it slides (and may jump besides), or a step and
+    a slide explain it about equally well."""
+
+    STEP = "step"
+    UNCLEAR = "unclear"
+    SLIDE = "slide"
+
+
+def motion(left: Floats, right: Floats) -> Motion:
+    """Which of three descriptions suits by Schwarz's criterion: two levels (whose cut was chosen and costs as much as
+    another number), a straight line, a straight line with a jump. Below 6 entries a line and a step look alike: STEP.
+    """
     both = np.concatenate((left, right))
-    if len(both) < 6:
-        return False
-    steps = float(((left - left.mean()) ** 2).sum() + ((right - right.mean()) ** 2).sum())
-    at = np.arange(len(both)) - (len(both) - 1) / 2
-    slope = float((at * both).sum() / (at**2).sum())
-    line = float(((both - both.mean() - slope * at) ** 2).sum())
-    return bool(line < steps * len(both) ** (2 / len(both)))
+    n = len(both)
+    if n < 6:
+        return Motion.STEP
+    flat = np.concatenate((left - left.mean(), right - right.mean()))
+    levels = float((flat**2).sum())
+    within = np.concatenate((_centred(len(left)), _centred(len(right))))
+    jump_and_line = levels - float((within * flat).sum()) ** 2 / float((within**2).sum())
+    if jump_and_line * n ** (1 / n) < levels:
+        return Motion.SLIDE
+    at = _centred(n)
+    line = float(((both - both.mean()) ** 2).sum()) - float((at * both).sum()) ** 2 / float((at**2).sum())
+    return Motion.UNCLEAR if line < levels * n ** (2 / n) else Motion.STEP
 
 
-def p_value_beside_drift(left: Floats, right: Floats, noise: Noise) -> float:
+def _centred(count: int) -> Floats:
+    return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+def p_value_beside_drift(left: Floats, right: Floats) -> float:
     """As ``p_value``, where the level slides: the chance of such a jump beside a straight line with one slope on both
-    sides. The noise must not hold the drift (``noise_of`` does not). Below 6 entries: 1."""
+    sides, by least squares, with the noise around that fit and its correlation. Below 6 entries: 1."""
     both = np.concatenate((left, right))
     n = len(both)
     if n < 6:
         return 1.0
     # What is left of the step when constant and slope are taken out of it; the jump is the fit of the values to that.
-    at = np.arange(n) - (n - 1) / 2
+    at = _centred(n)
+    slope = at / math.sqrt(float((at**2).sum()))
     step = (np.arange(n) >= len(left)).astype(np.float64)
     step -= step.mean()
-    step -= float((at * step).sum() / (at**2).sum()) * at
+    step -= float((slope * step).sum()) * slope
     power = float((step**2).sum())
     jump = float((step * both).sum()) / power
-    error = noise.error(1) / math.sqrt(power)
-    return _two_sided(abs(jump), error, noise.degrees, places=n - 1)
+    rest = both - both.mean()
+    rest = rest - float((slope * rest).sum()) * slope - jump * step
+    squares = float((rest**2).sum())
+    rho = _correlation(squares, float((rest[1:] * rest[:-1]).sum()), links=n - 1, count=n, fitted=3)
+    error = math.sqrt(squares / (n - 3) / power * (1 + rho) / (1 - rho))
+    return _two_sided(abs(jump), error, n - 3, places=n - 1)
 
 
 def significant(
@@ -140,17 +171,16 @@ def significant(
     """The changes that stay, each with its p value at most ``alarm_rate``.
 
     ``values`` are without spikes, ``raw`` the same entries with them. Takes the weakest change away and judges its
-    neighbours anew, longer by what it had cut off, until all are significant. Where the level slides, the
-    jump beside the slide must be significant too; a short level counts only when its raw entries agree. The noise is estimated anew each
+    neighbours anew, longer by what it had cut off, until all are significant. Where the level slides, only a jump
+    beside the slide counts; a short level counts only when its raw entries agree. The noise is estimated anew each
     time. Nothing found: nothing.
     """
     changes = list(found)
     while changes:
         places = tuple(changes)
         noise = noise_around(values, places)
-        steady = Noise(deviation=noise_of(values), degrees=noise.degrees, correlation=0.0)
         levels = [_Stretch(calm=c, raw=r) for c, r in zip(split(values, places), split(raw, places), strict=True)]
-        ps = [_judge(left, right, noise, steady) for left, right in pairwise(levels)]
+        ps = [_judge(left, right, noise) for left, right in pairwise(levels)]
         weakest = max(range(len(ps)), key=lambda i: (ps[i], i))
         if ps[weakest] <= alarm_rate:
             return tuple(zip(changes, ps, strict=True))
@@ -164,8 +194,15 @@ class _Stretch:
     raw: Floats
 
 
-def _judge(left: _Stretch, right: _Stretch, noise: Noise, steady: Noise) -> float:
+def _judge(left: _Stretch, right: _Stretch, noise: Noise) -> float:
     if not (agrees(left.raw, right.raw) and agrees(right.raw, left.raw)):
         return 1.0
-    p = p_value(left.calm, right.calm, noise)
-    return max(p, p_value_beside_drift(left.calm, right.calm, steady)) if slides(left.calm, right.calm) else p
+    step = p_value(left.calm, right.calm, noise)
+    beside = p_value_beside_drift(left.calm, right.calm)
+    match motion(left.calm, right.calm):
+        case Motion.STEP:
+            return step
+        case Motion.UNCLEAR:
+            return max(step, beside)
+        case Motion.SLIDE:
+            return beside

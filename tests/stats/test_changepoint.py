@@ -271,10 +271,12 @@ def test_the_jump_beside_a_slope_is_that_of_least_squares() -> None:
     both = np.concatenate((left, right))
     design = np.column_stack((np.ones(18), np.arange(18), np.arange(18) >= 10))
     fit, *_ = np.linalg.lstsq(design, both, rcond=None)
-    error = math.sqrt(np.linalg.inv(design.T @ design)[2, 2])
-    noise = judge.Noise(deviation=1.0, degrees=15, correlation=0.0)
+    rest = both - design @ fit
+    rho = (rest[1:] @ rest[:-1] / 17) / (rest @ rest / 18) + 3 / 18 + 1 / math.sqrt(17)
+    rho = min(max(rho, 0.0), judge.MOST_CORRELATION)
+    error = math.sqrt(rest @ rest / 15 * np.linalg.inv(design.T @ design)[2, 2] * (1 + rho) / (1 - rho))
     expected = min(1.0, 17 * 2 * stats.t.sf(abs(fit[2]) / error, 15))
-    assert judge.p_value_beside_drift(left, right, noise) == pytest.approx(expected, rel=1e-9)
+    assert judge.p_value_beside_drift(left, right) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_error_of_a_mean_of_correlated_entries_is_that_of_simulation() -> None:
