@@ -22,7 +22,7 @@ body = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
 model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), body, nn.Linear(WIDTH, VOCABULARY)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-for epoch in range(10):
+for epoch in range(100):
     with phases.epoch(epoch):
         for batch in phases.loop(loader):
             with phases.phase("h2d"):
