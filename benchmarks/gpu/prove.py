@@ -95,8 +95,9 @@ def main() -> None:
                 continue
             branch = branch_for(folder, fault, number)
             began = time.monotonic()
-            command = ["compare", f"main..{branch}", "-w", workload, "--preset", arguments.preset, "--remeasure", "-f", "json"]
-            command += ["--max-launches", launches[0] if launches else "6", "--seed", str(number), "--no-report"]
+            command = ["compare", f"main..{branch}", "-w", workload, "--preset", arguments.preset, "--remeasure"]
+            command += ["--max-launches", launches[0] if launches else "6", "--seed", str(number)]
+            command += ["--no-report", "-f", "json"]
             done = subprocess.run(
                 [sys.executable, "-m", "perfci", *command], cwd=folder, capture_output=True, text=True, check=False
             )
