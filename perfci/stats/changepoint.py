@@ -1,7 +1,7 @@
 """Changes of level in the history of one series: find, judge, say how much (docs/change-detection.md)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +9,7 @@ from scipy import stats
 
 from perfci.model.changepoint import ChangePoint, ChangeReport, HistoryEntry, Level
 from perfci.model.comparison import Effect
+from perfci.model.history import HistoryPoint
 from perfci.stats.changepoint_find import Floats, candidates, noise_of, without_spikes
 from perfci.stats.changepoint_judge import Noise, mean_of, noise_around, significant, split
 
@@ -77,6 +78,24 @@ def find_changes(
             )
         )
     return ChangeReport(levels=levels, changes=tuple(changes))
+
+
+def entries_of(points: Iterable[HistoryPoint], commits: Sequence[str]) -> tuple[HistoryEntry, ...]:
+    """The samples of runs, put in the order of ``commits`` (oldest first): one entry per commit, empty where it was not
+    measured; within an entry in the order of the points.
+
+    Points of other commits and of imports are left out. ValueError for points of more than one comparability key: a new
+    driver is no change of the code.
+    """
+    values: dict[str, list[float]] = {commit: [] for commit in commits}
+    keys = set()
+    for point in points:
+        if point.commit in values:
+            keys.add(point.key_hash)
+            values[point.commit].append(point.sample)
+    if len(keys) > 1:
+        raise ValueError("points of different comparability keys must not be put on one line")
+    return tuple(HistoryEntry(revision=commit, values=tuple(found)) for commit, found in values.items())
 
 
 def _changes(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from perfci.model.changepoint import ChangeReport, HistoryEntry
+from perfci.model.history import HistoryPoint
 from perfci.stats import changepoint_find as find
 from perfci.stats import changepoint_judge as judge
-from perfci.stats.changepoint import CONFIDENCE, FEWEST, find_changes
+from perfci.stats.changepoint import CONFIDENCE, FEWEST, entries_of, find_changes
 
 
 def history(*values: float | tuple[float, ...] | None) -> list[HistoryEntry]:
@@ -167,6 +169,30 @@ def test_numbers_at_the_ends_of_all_numbers() -> None:
 def test_what_is_no_number_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="not finite"):
         HistoryEntry(revision="r", values=(1.0, value))
+
+
+def point(commit: str | None, sample: float, key: str = "k") -> HistoryPoint:
+    return HistoryPoint(
+        run_id=f"{commit}{sample}",
+        revision=commit or "label:x",
+        label="x",
+        commit=commit,
+        started_at=datetime(2025, 1, 1, tzinfo=UTC),
+        key_hash=key,
+        sample=sample,
+    )
+
+
+def test_samples_of_runs_are_put_in_the_order_of_commits() -> None:
+    points = [point("c", 3.0), point("a", 1.0), point("c", 3.5), point("z", 9.0), point(None, 8.0, key="other")]
+    assert entries_of(points, ["a", "b", "c"]) == (
+        HistoryEntry(revision="a", values=(1.0,)),
+        HistoryEntry(revision="b"),
+        HistoryEntry(revision="c", values=(3.0, 3.5)),
+    )
+    assert entries_of([], []) == ()
+    with pytest.raises(ValueError, match="different comparability keys"):
+        entries_of([point("a", 1.0), point("b", 2.0, key="new driver")], ["a", "b"])
 
 
 # Laws
