@@ -20,7 +20,7 @@ DATA, H2D, FORWARD, BACKWARD, OPTIMIZER, VALIDATION = "data", "h2d", "forward", 
 
 _INNER = ""
 _PATIENCE = 100
-_KEPT_SOURCES = 64
+_KEPT_SOURCES = 8
 
 
 class MeasurementDone(SystemExit):
@@ -48,12 +48,14 @@ class Tracker:
         self._cycle: list[weakref.ref[Any]] = []
         self._closing: weakref.ref[Any] | None = None
         self._sources: dict[tuple[int, bool], Any] = {}  # the dataset is kept so that its id stays its own
-        self._fetched: tuple[tuple[int, bool], Any] | None = None
-        self._suspect: tuple[int, bool] | None = None
+        self._fetched: dict[tuple[int, bool], Any] = {}  # since the last optimizer step
+        self._viewed: set[tuple[int, bool]] = set()  # of these: batches were only looked at
+        self._viewing = False  # a forward pass without gradients, or in eval mode, since the last fetch
+        self._suspects: set[tuple[int, bool]] = set()
         self._saw_forward = self._saw_backward = False
         self._implied = self._lingers = False
         self._pending = False  # an optimizer step that may end the step was made
-        self._hollow = False  # the step's last fetch found no more data
+        self._exhausted = False  # the step's last fetch found no more data
         self._progressed = self._looked = False  # since the step began: forward or backward with gradients; without
         self._validation: str | None = None
         self._owed = False
@@ -76,7 +78,7 @@ class Tracker:
         if self._settled is not None and self.driver.state != WARMUP:
             self._settled()
             self._settled = None
-        self._pending = self._hollow = self._progressed = self._looked = False
+        self._pending = self._exhausted = self._progressed = self._looked = False
         self.driver.begin_step()
 
     def _end(self) -> None:
@@ -93,7 +95,7 @@ class Tracker:
     def _drop(self) -> None:
         self._show(None)
         self.driver.drop_step()
-        self._hollow = False
+        self._exhausted = False
 
     def check(self) -> None:
         """Called before every sign: once all is measured, the script must end."""
@@ -116,7 +118,7 @@ class Tracker:
         if self.driver.in_step:
             if self._pending:
                 self._end()
-            elif self._by_fetch and (self._hollow or (self._looked and not self._progressed)):
+            elif self._by_fetch and (self._exhausted or (self._looked and not self._progressed)):
                 self._drop()  # the rest of an epoch, or a pass over the training data without gradients
             else:
                 return
@@ -124,18 +126,13 @@ class Tracker:
             return
         self._begin()
 
-    def _progress(self) -> None:
-        """The step under way trains: it is one, even if its last fetch found nothing (a loader that looks ahead)."""
-        self._progressed = True
-        self._hollow = False
-
     def _validate(self, why: str) -> None:
         if self.driver.in_step:
             if self._pending:
                 self._end()
                 if process.rank_and_world()[1] == 1:  # other ranks may not validate: meet them at the next step
                     self._advance()
-            elif self._hollow:
+            elif self._exhausted:
                 self._drop()
         self._validation = why
         self._show(VALIDATION)
@@ -157,8 +154,11 @@ class Tracker:
         name = self._open.pop()
         if name == _INNER:
             return
-        lingers = self._lingers if name == FORWARD else self._implied and name in (DATA, H2D)
-        if lingers and self.driver.in_step and not (self._pending or self._hollow):
+        if name == FORWARD:
+            lingers = self._lingers
+        else:
+            lingers = self._implied and (name == H2D or (name == DATA and not self._exhausted))
+        if lingers and self.driver.in_step and not self._pending:
             self._show(FORWARD)  # the loss is computed, up to the next sign
         else:
             self._show(self._open[-1] if self._open else None)
@@ -187,7 +187,10 @@ class Tracker:
         if self._within(DATA):
             return
         source = (id(dataset), grad)
-        self._fetched = source, dataset
+        if self._viewing and source in self._fetched:
+            self._viewed.add(source)
+        self._viewing = False
+        self._fetched[source] = dataset
         if self._by_fetch is None or source in self._sources:
             self._work(begins=bool(self._by_fetch))
             self._enter(DATA)
@@ -198,7 +201,7 @@ class Tracker:
     def fetch_ends(self, *, found: bool) -> None:
         """The batch is here, or there was none left."""
         if not found and self._by_fetch and self._open[-1:] == [DATA]:
-            self._hollow = True
+            self._exhausted = True
         self._exit()
 
     def transfer_begins(self, *, grad: bool) -> None:
@@ -219,6 +222,7 @@ class Tracker:
         if self._within(FORWARD):
             return
         phase = FORWARD
+        self._viewing = self._viewing or not (grad and training)
         if grad:
             over = self._validation != "fetch" or (self._begins and training)
             if self._validation is not None and not over:
@@ -226,7 +230,7 @@ class Tracker:
                 return
             self._saw_forward = True
             self._work(begins=self._begins)
-            self._progress()
+            self._progressed = True
         elif self._validation is not None:
             self._open.append(_INNER)
             return
@@ -248,8 +252,9 @@ class Tracker:
         if self._within(BACKWARD):
             return
         self._saw_backward = True
+        self._viewing = False
         self._work(begins=self._begins)
-        self._progress()
+        self._progressed = True
         self._enter(BACKWARD)
         if loss is not None and self.driver.in_step:
             self.driver.log_loss(loss)
@@ -260,14 +265,14 @@ class Tracker:
         if self._within(OPTIMIZER):
             return
         self._work(begins=self._begins)
-        self._progress()
+        self._progressed = True
         self._enter(OPTIMIZER)
 
     def optimizer_ends(self, optimizer: Any) -> None:
         """An optimizer has stepped, or a gradient scaler decided that it must not."""
         self.optimizer_steps += 1
         self._exit()
-        self._learn_source()
+        self._learn_sources()
         if self._by_fetch is None:
             self._learn_cycle(optimizer)
         elif self._by_fetch:
@@ -292,22 +297,22 @@ class Tracker:
 
     # Learning
 
-    def _learn_source(self) -> None:
-        fetched, self._fetched = self._fetched, None
-        if fetched is None:
-            return
-        source, dataset = fetched
-        if source in self._sources:
-            self._suspect = None
-        elif self._by_fetch is None or self._suspect == source:
-            if len(self._sources) >= _KEPT_SOURCES:
-                del self._sources[next(iter(self._sources))]
-            self._sources[source] = dataset
-            self._suspect = None
-            if self._by_fetch is False:
-                self._by_fetch = True
-        else:
-            self._suspect = source  # one step is no proof: a batch fetched ahead may have been waiting
+    def _learn_sources(self) -> None:
+        new = {source: dataset for source, dataset in self._fetched.items() if source not in self._sources}
+        suspects = set()
+        for source, dataset in new.items():
+            if source in self._viewed:
+                continue
+            if self._by_fetch is None or source in self._suspects:
+                if len(self._sources) >= _KEPT_SOURCES:
+                    del self._sources[next(iter(self._sources))]
+                self._sources[source] = dataset
+                if self._by_fetch is False:
+                    self._by_fetch = True
+            else:
+                suspects.add(source)  # one step is no proof: a batch fetched ahead may have been waiting
+        self._suspects = suspects
+        self._fetched, self._viewed = {}, set()
 
     def _learn_cycle(self, optimizer: Any) -> None:
         if not any(known() is optimizer for known in self._cycle):

@@ -68,6 +68,7 @@ class Remains:
     trace_exists: bool
     disk_full: bool = False
     raw_recording: Path | None = None
+    autophase: bool = False
 
     @property
     def unfinished(self) -> Sidecar | None:
@@ -129,6 +130,12 @@ def _process_failure(remains: Remains) -> MeasurementError | None:
 
 
 def _loop_failure(remains: Remains) -> MeasurementError | None:
+    if not remains.sidecars and remains.autophase:
+        return remains.error(
+            "the script ended without reaching the capture window: no optimizer step was seen in any of its processes",
+            wanted="a Python script that steps an optimizer of torch.optim outside of compiled code",
+            todo="see docs/autophase.md for what is seen, or mark the loop with phases.loop (docs/instrumenting.md)",
+        )
     if not remains.sidecars:
         return remains.error(
             "the workload ended without reaching the capture window: it never entered phases.loop",

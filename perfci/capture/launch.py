@@ -253,7 +253,7 @@ def launch(
                 marker=marker or uuid.uuid4().hex,
                 output_pipe=pipe,
             )
-            remains = _remains(outcome, settings, out_dir=out_dir, trace=trace)
+            remains = _remains(outcome, workload, settings, out_dir=out_dir, trace=trace)
             if not nsys_broke(remains):
                 break
     except OSError as error:
@@ -285,7 +285,9 @@ def launch(
     )
 
 
-def _remains(outcome: Outcome, settings: MeasureSettings, *, out_dir: Path, trace: Path) -> Remains:
+def _remains(
+    outcome: Outcome, workload: WorkloadSpec, settings: MeasureSettings, *, out_dir: Path, trace: Path
+) -> Remains:
     """Read what the launch left. Raw recordings are kept only when they are all there is."""
     log = (out_dir / _LOG).read_text(errors="replace")
     sidecars = sorted((read_sidecar(path) for path in out_dir.glob("sidecar*.json")), key=lambda s: s.rank)
@@ -300,4 +302,5 @@ def _remains(outcome: Outcome, settings: MeasureSettings, *, out_dir: Path, trac
         trace_exists=written,
         disk_full=outcome.disk_full,
         raw_recording=_keep_raw_recording(log, out_dir, keep=outcome.exit_code == 0 and not written),
+        autophase=workload.autophase,
     )
