@@ -3,8 +3,8 @@
     python benchmarks/trace/generate_export.py OUT.sqlite --kernels 5000000
 
 Per step: ranges step > data, h2d, forward (with nested layer ranges), backward, optimizer. The autograd thread launches
-half of the kernels. As in recorded traces a cuKernelGetName call precedes each launch and queries follow some: 2.6 calls
-per kernel. Table definitions are those of nsys 2025.3.
+half of the kernels. As in recorded traces a cuKernelGetName call precedes each launch and queries follow some: 2.6
+calls per kernel. Table definitions are those of nsys 2025.3.
 """
 
 import argparse
@@ -32,11 +32,13 @@ CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER
  uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, uint32Value INTEGER, int32Value INTEGER, floatValue REAL,
  jsonTextId INTEGER, jsonText TEXT, binaryData TEXT);
 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
- globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
+ globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
+ callchainId INTEGER);
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
  contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
  demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER, launchType INTEGER,
- cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL, gridY INTEGER NOT NULL, gridZ INTEGER NOT NULL,
+ cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL, gridY INTEGER NOT NULL,
+ gridZ INTEGER NOT NULL,
  blockX INTEGER NOT NULL, blockY INTEGER NOT NULL, blockZ INTEGER NOT NULL, staticSharedMemory INTEGER NOT NULL,
  dynamicSharedMemory INTEGER NOT NULL, localMemoryPerThread INTEGER NOT NULL, localMemoryTotal INTEGER NOT NULL,
  gridId INTEGER NOT NULL, sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER);
@@ -53,9 +55,7 @@ CALL_NAMES = [
 RANGES = ["step", "data", "h2d", "forward", "backward", "optimizer", *(f"layer {at}" for at in range(LAYERS))]
 
 
-def step_rows(
-    step: int, start: int, correlation: int, random: np.random.Generator
-) -> tuple[list, list, list, int, int]:
+def step_rows(start: int, correlation: int, random: np.random.Generator) -> tuple[list, list, list, int, int]:
     """(ranges, calls, kernels, end of the step, next correlation)."""
     half = KERNELS_PER_STEP // 2
     launch_at = start + 100_000 + BETWEEN_CALLS_NS * 2 * np.arange(KERNELS_PER_STEP)

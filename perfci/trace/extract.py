@@ -5,7 +5,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
-from os import sched_getaffinity
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from perfci.model.timeline import ApiCalls, OperationKind, Operations, Timeline
 from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
 from perfci.trace.attribution import PhaseNames, attribute, launching_call, without_correlations
-from perfci.trace.blocks import slices
+from perfci.trace.blocks import slices, usable_cpus
 from perfci.trace.intervals import sum_by_group
 from perfci.trace.kineto import read_kineto
 from perfci.trace.kineto_json import looks_like_json
@@ -67,7 +66,7 @@ def extract_many(
     with the number of launches done, after each.
     """
     one = partial(_extract_or_error, step_range=step_range, phases=tuple(phases))
-    wanted = min(processes or len(sched_getaffinity(0)), len(launches))
+    wanted = min(processes or usable_cpus(), len(launches))
     results: list[Extraction | PerfciError | None] = [None] * len(launches)
     done = 0
     with _workers(wanted) as pool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from perfci.model.timeline import (
     Timeline,
 )
 from perfci.trace import calls
-from perfci.trace.blocks import ROWS_AT_ONCE, Rows
+from perfci.trace.blocks import ROWS_AT_ONCE, Rows, in_threads
 from perfci.trace.cells import Cells, Windows, gaps, union_where
 
 _COPIES = (OperationKind.H2D, OperationKind.D2H, OperationKind.D2D, OperationKind.OTHER_COPY)
@@ -102,8 +103,8 @@ def measure_rank(timeline: Timeline, rank: int) -> tuple[Series, ...]:
     """
     sheet = _Sheet(timeline.phases, _present(timeline))
     # Steps are measured some at a time: what has to be held beside the timeline does not grow with the trace.
-    for block in _blocks(timeline, rank):
-        sheet.extend(_measured(block, sheet))
+    for part in in_threads(partial(_measured, whole=sheet), list(_blocks(timeline, rank))):
+        sheet.extend(part)
     return sheet.series()
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfci.model.timeline import Int32, Int64
+from perfci.trace.blocks import in_threads
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _LEAF_HEADER, _INTERIOR_HEADER = 8, 12
@@ -157,13 +158,16 @@ class _Table:
         counts = self._cell_counts(leaves)
         total = int(counts.sum())
         out = [_Coder(total) if place.coded else _Plain(total) for place in places]
+        parts = [slice(at, at + _PAGES_AT_ONCE) for at in range(0, len(leaves), _PAGES_AT_ONCE)]
+
+        def decoded(part: slice) -> list[Int64]:
+            return self._decode(self._block(leaves[part]), counts[part], places)
+
         done = 0
-        for at in range(0, len(leaves), _PAGES_AT_ONCE):
-            pages, rows = leaves[at : at + _PAGES_AT_ONCE], counts[at : at + _PAGES_AT_ONCE]
-            block = self._block(pages)
-            for column, values in zip(out, self._decode(block, rows, places), strict=True):
+        for columns in in_threads(decoded, parts):
+            for column, values in zip(out, columns, strict=True):
                 column.put(done, values)
-            done += int(rows.sum())
+            done += len(columns[0])
         return [column.result() for column in out]
 
     def _page(self, number: int) -> bytes:
