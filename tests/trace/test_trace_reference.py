@@ -119,7 +119,7 @@ def exports(draw):
     return export
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(exports(), st.integers(0, 3))
 def test_random_exports_agree(export, seed):
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def test_random_exports_agree(export, seed):
         assert {s for s in plain.series if s.metric in exact} == {s for s in shuffled.series if s.metric in exact}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(exports(), st.integers(1, 4))
 def test_measuring_a_few_steps_at_a_time_changes_nothing(export, rows):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
