@@ -19,6 +19,7 @@ CONNECT_TIMEOUT_S = 10
 WRITES = "perfci_writes"
 """Execution option of connections that will write."""
 
+_ELSEWHERE = "or name another database with --db"
 _SECRET_OPTIONS = ("password", "passfile", "sslkey", "sslpassword")
 
 
@@ -38,9 +39,9 @@ def connect(url: str, *, busy_timeout_s: float) -> Database:
     UsageError for a URL that is none, another kind of database, or a missing driver; BackendError when the folder
     cannot be made.
     """
+    if url.partition(":")[0] in ("sqlite", "sqlite+pysqlite"):
+        return _sqlite(url, busy_timeout_s)
     parsed = _parse(url)
-    if parsed.get_backend_name() == "sqlite":
-        return _sqlite(parsed, busy_timeout_s)
     try:
         engine = create_engine(
             parsed,
@@ -66,13 +67,11 @@ def _parse(url: str) -> URL:
         ) from None
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    if backend != "sqlite":
-        raise UsageError(
-            f"perfci cannot use a database of kind {backend[:40]!r}",
-            wanted="sqlite or postgresql",
-            todo="see docs/store.md",
-        )
-    return parsed
+    raise UsageError(
+        f"perfci cannot use a database of kind {backend[:40]!r}",
+        wanted="sqlite or postgresql",
+        todo="see docs/store.md",
+    )
 
 
 def redacted(url: URL) -> str:
@@ -81,23 +80,29 @@ def redacted(url: URL) -> str:
     return url.update_query_dict(hidden).render_as_string(hide_password=True) if hidden else url.render_as_string()
 
 
-def _sqlite(url: URL, busy_timeout_s: float) -> Database:
-    if url.query:
-        raise UsageError("a SQLite URL takes no options", wanted="sqlite:////absolute/path.db")
-    if url.database in (None, "", ":memory:"):
+def _sqlite(url: str, busy_timeout_s: float) -> Database:
+    # The path is taken as it is written: SQLAlchemy 2.1 reads escapes in it, 2.0 does not.
+    authority, _, path = url.partition("://")[2].partition("/")
+    if "?" in path or authority:
+        raise UsageError(
+            "the URL is no address of a SQLite file",
+            wanted="sqlite:///relative.db or sqlite:////absolute/path.db, without options",
+        )
+    if path in ("", ":memory:"):
         engine = create_engine("sqlite://")
         _configure_sqlite(engine, busy_timeout_s)
         return Database(engine=engine, name="sqlite://")
-    file = Path(url.database or "").absolute()
-    read_only = file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+    file = Path(path).absolute()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        read_only = file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+        is_folder = file.is_dir()
     except OSError as error:
         raise BackendError(
-            f"cannot create the folder {file.parent} ({error.strerror})",
-            todo="make its parent writable, or name another database with --db",
+            f"cannot use the folder {file.parent} ({error.strerror})",
+            todo=f"make it, or its parent, accessible and writable, {_ELSEWHERE}",
         ) from None
-    if file.is_dir():
+    if is_folder:
         raise UsageError(f"{file} is a folder", wanted="a database file")
     mode = "rwc"
     if read_only:
@@ -110,7 +115,7 @@ def _sqlite(url: URL, busy_timeout_s: float) -> Database:
     def open_file() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=busy_timeout_s, check_same_thread=False)
 
-    engine = create_engine(f"sqlite:///{file}", creator=open_file)
+    engine = create_engine(URL.create("sqlite", database=str(file)), creator=open_file)
     _configure_sqlite(engine, busy_timeout_s)
     return Database(engine=engine, name=f"sqlite:///{file}", file=file, read_only=read_only)
 
@@ -155,7 +160,6 @@ class _Explanation:
     todo: str = ""
 
 
-_ELSEWHERE = "or name another database with --db"
 _SQLITE = (
     _Explanation(("locked", "busy"), "is locked by another process", "wait until it is done, then run again"),
     _Explanation(("readonly", "read-only"), "is read-only", f"make it writable, {_ELSEWHERE}"),

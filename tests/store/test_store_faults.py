@@ -244,8 +244,8 @@ def public_folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("folder_mode", [0o555, 0o777])
 def test_a_read_only_file_can_be_read(public_folder: Path, folder_mode: int) -> None:
-    file = public_folder / "perfci ü?#%.db"
-    url = f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"
+    file = public_folder / "perfci ü#%20%.db"  # taken as it is, without escapes
+    url = f"sqlite:///{file}"
     with open_store(url) as store:
         store.add_runs([make_run(1)])
     assert file.exists()
@@ -274,7 +274,11 @@ def test_a_read_only_file_with_an_unfinished_log_is_not_read_without_it(public_f
 def test_no_permission_at_all(public_folder: Path) -> None:
     public_folder.chmod(0o555)
     out = read_bound_by_permissions(f"sqlite:///{public_folder}/new/perfci.db")
-    assert out.startswith("6 cannot create the folder")
+    assert out.startswith("6 cannot use the folder")
+    locked = public_folder.parent / "locked"
+    locked.mkdir(mode=0)
+    out = read_bound_by_permissions(f"sqlite:///{locked}/perfci.db")
+    assert out.startswith("6 cannot use the folder"), out
     out = read_bound_by_permissions(f"sqlite:///{public_folder}/perfci.db")
     assert out.startswith("6 the database")
     assert "permissions" in out
@@ -386,6 +390,12 @@ def test_a_server_may_be_shared_unless_names_collide(postgres_url: str) -> None:
         open_store(postgres_url)
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(BackendError, match="cannot use the folder"):
+        open_store(f"sqlite:///{tmp_path}/x/perfci.db")
+
+
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
         open_store(f"sqlite:///{tmp_path}")
@@ -441,7 +451,9 @@ def test_a_server_that_goes_away_in_between(postgres_url: str) -> None:
         ("mysql://ada:s3cr3t@host/db", "cannot use a database of kind 'mysql'"),
         ("not a url", "cannot be read"),
         ("postgresql://ada:s3cr3t@host:port/db", "cannot be read"),
-        ("sqlite:///x.db?mode=ro", "takes no options"),
+        ("sqlite:///x.db?mode=ro", "no address of a SQLite file"),
+        ("sqlite://x.db", "no address of a SQLite file"),
+        ("oracle://ada:s3cr3t@host/db", "cannot use a database of kind 'oracle'"),
         ("", "cannot be read"),
     ],
 )
