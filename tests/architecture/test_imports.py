@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "phases": set(),
     "autophase": {"phases"},
     "callbacks": {"phases"},
+    "probe": FOUNDATION | {"phases"},
     "trace": FOUNDATION,
     "store": FOUNDATION,
     "stats": FOUNDATION,
@@ -41,7 +42,7 @@ HOMES = {
     "rich": {"cli", "report"},
     "jinja2": {"report"},
     "pynvml": {"capture", "phases"},
-    "torch": {"phases", "autophase", "callbacks"},
+    "torch": {"phases", "autophase", "callbacks", "probe"},
     "nvtx": {"phases"},
 }
 """Third party (or delicate standard library) module → the layers that may import it."""
