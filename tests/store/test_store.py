@@ -13,6 +13,7 @@ from perfci.model import codec
 from perfci.model.history import Acknowledgement, NoiseLevel
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Series
+from perfci.stats.noise import NoiseFloor
 from perfci.store.store import Store, open_store
 
 
@@ -241,6 +242,17 @@ def test_noise_levels_of_a_calibration_replace_the_old_ones_of_their_environment
     assert store.noise_floors("gpt") == {("step", "wall_ns"): 0.02}
     assert store.noise_floors("other", environment=H200) == {("step", "wall_ns"): 0.9}
     assert store.series("gpt") == ()  # noise alone is not history
+
+
+def test_what_a_calibration_gives_can_be_stored(store: Store) -> None:
+    floor = NoiseFloor(
+        phase="step", metric="wall_ns", statistic=Statistic.MEDIAN, deviation=0.01, upper=0.02, launches=8, session=None
+    )
+    store.set_noise_floors("gpt", H200, [floor])
+    (level,) = store.noise_levels("gpt", environment=H200)
+    assert {name: getattr(level, name) for name in NoiseFloor.__slots__} == {
+        name: getattr(floor, name) for name in NoiseFloor.__slots__
+    }
 
 
 def test_times_keep_their_microsecond_and_come_back_in_utc(store: Store) -> None:
