@@ -134,8 +134,8 @@ def cover_of(start_ns: Int64, end_ns: Int64) -> Cover:
     rows = rows[np.lexsort((rows, -end_ns[rows], start_ns[rows]))]
     edge_ns = np.unique(np.r_[start_ns[rows], end_ns[rows]])
     leaves = 1 << max(int(len(edge_ns) - 1).bit_length(), 0)
-    tree = np.full(2 * leaves, NOBODY, dtype=np.int64)
-    paint = np.arange(len(rows), dtype=np.int64)
+    tree = np.full(2 * leaves, NOBODY, dtype=np.int32)
+    paint = np.arange(len(rows), dtype=np.int32)
     left = np.searchsorted(edge_ns, start_ns[rows]) + leaves
     right = np.searchsorted(edge_ns, end_ns[rows]) + leaves
     while len(paint):

@@ -185,8 +185,8 @@ class _Reader:
                 found[column.name] = coded(full) if column.few else full
         return [found[column.name] for column in columns]
 
-    def _from_sqlite(self, table: str, columns: tuple[Column, ...], where: str = "") -> list[Int64 | Coded]:
-        cursor = self._connection.execute(self._catalog.select(table, columns, where=where))
+    def _from_sqlite(self, table: str, columns: tuple[Column, ...]) -> list[Int64 | Coded]:
+        cursor = self._connection.execute(self._catalog.select(table, columns))
         blocks = []
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             blocks.append(np.array(rows, dtype=np.int64).T)
@@ -194,25 +194,30 @@ class _Reader:
         return [coded(values) if column.few else values for column, values in zip(columns, table_, strict=True)]
 
     def _mark_rows(self) -> tuple[_Rows, Int32]:
-        columns = schema.NVTX_COLUMNS
-        numbers, texts = [np.empty((len(columns), 0), dtype=np.int64)], [np.empty(0, dtype=np.int32)]
-        if self._catalog.has(schema.NVTX):
-            statement = self._catalog.select(schema.NVTX, columns, where=schema.RANGES_WHERE, more=("text",))
-            cursor = self._connection.execute(statement)
-            while part := cursor.fetchmany(_ROWS_AT_ONCE):
-                numbers.append(np.array([row[:-1] for row in part], dtype=np.int64).T)
-                text_at = (-1 if row[-1] is None else self._intern(row[-1]) for row in part)
-                texts.append(np.fromiter(text_at, np.int32, count=len(part)))
-        table = dict(zip([column.name for column in columns], np.concatenate(numbers, axis=1), strict=True))
-        text = np.concatenate(texts)
-        name = np.where(text >= 0, text, self._names(coded(table["textId"]))).astype(np.int32)
-        own = self._own_domain(table["domainId"], name)
-        rows = _Rows(
+        rows = self._table(schema.NVTX, schema.NVTX_COLUMNS)
+        name = self._names(rows.coded["textId"])
+        kept = np.isin(rows["eventType"], schema.RANGES)
+        unregistered = np.flatnonzero(kept & (name < 0))
+        if len(unregistered):
+            name[unregistered] = self._texts()[unregistered]
+        own = np.flatnonzero(kept)
+        own = own[self._own_domain(rows["domainId"][own], name[own])]
+        thread = rows.coded["globalTid"]
+        marks = _Rows(
             count=len(own),
-            numbers={"start": table["start"][own], "end": table["end"][own]},
-            coded={"globalTid": coded(table["globalTid"][own])},
+            numbers={"start": rows["start"][own], "end": rows["end"][own]},
+            coded={"globalTid": Coded(codes=thread.codes[own], values=thread.values)},
         )
-        return rows, name[own]
+        return marks, name[own]
+
+    def _texts(self) -> Int32:
+        """Texts of all rows of the table of ranges, in the order in which ``_table`` reads rows; -1 where none is."""
+        cursor = self._connection.execute(self._catalog.select(schema.NVTX, (), more=("text",)))
+        parts = [np.empty(0, dtype=np.int32)]
+        while part := cursor.fetchmany(_ROWS_AT_ONCE):
+            numbers = (-1 if text is None else self._intern(text) for (text,) in part)
+            parts.append(np.fromiter(numbers, np.int32, count=len(part)))
+        return np.concatenate(parts)
 
     def _own_domain(self, domain: Int64, name: Int32) -> Int64:
         """Rows of the program's own marks: those of the default domain, or of all domains when it holds none."""

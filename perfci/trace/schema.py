@@ -9,8 +9,8 @@ import re
 import sqlite3
 from dataclasses import dataclass
 
-PUSH_POP, START_END = 59, 60
-"""NVTX_EVENTS.eventType of closed and open ranges; 75 announces a domain."""
+RANGES = (59, 60)
+"""NVTX_EVENTS.eventType of push/pop and of start/end ranges; 75 announces a domain."""
 
 NULL_END = -(2**63)
 NULL_ID = -1
@@ -87,7 +87,7 @@ MEMSET_COLUMNS = _columns(*_OPERATION, deviceId=0, streamId=0, correlationId=NUL
 GRAPH_COLUMNS = _columns(*_OPERATION, deviceId=0, streamId=0, correlationId=NULL_ID)
 THREAD_COLUMNS = _columns("globalTid", "nameId")
 OVERHEAD_COLUMNS = _columns("start", "end", globalTid=NULL_ID, nameId=NULL_ID)
-NVTX_COLUMNS = _columns("start", end=NULL_END, globalTid=NULL_ID, textId=NULL_ID, domainId=0)
+NVTX_COLUMNS = _columns("start", "eventType", end=NULL_END, globalTid=NULL_ID, textId=NULL_ID, domainId=0)
 
 
 class MissingColumnError(Exception):
@@ -104,14 +104,15 @@ class Catalog:
         """True when the export holds this table under any version suffix."""
         return table in self.tables
 
-    def select(self, table: str, columns: tuple[Column, ...], *, where: str = "", more: tuple[str, ...] = ()) -> str:
-        """A SELECT of the columns, NULL and absent ones replaced by their defaults. ``more`` are raw text columns, NULL
-        where absent."""
+    def select(self, table: str, columns: tuple[Column, ...], *, more: tuple[str, ...] = ()) -> str:
+        """A SELECT of the columns of all rows, NULL and absent ones replaced by their defaults, in the order in which
+        the rows are stored. ``more`` are raw text columns, NULL where absent."""
         found = self.tables[table]
         parts = [self._expression(found, column) for column in columns]
         parts += [f'"{name}"' if name in found.columns else "NULL" for name in more]
         # Only names from this file and from the file's own catalog, quoted, go into the text.
-        return f'SELECT {", ".join(parts)} FROM "{found.name}"' + (f" WHERE {where}" if where else "")  # noqa: S608
+        order = " ORDER BY rowid" if found.root_page is not None else ""
+        return f'SELECT {", ".join(parts)} FROM "{found.name}"' + order  # noqa: S608
 
     @staticmethod
     def _expression(table: Table, column: Column) -> str:
@@ -151,9 +152,6 @@ def _table(connection: sqlite3.Connection, name: str, root: int, definition: str
     # A primary key or a generated column is stored in another way than the order of columns says.
     plain = root > 0 and "WITHOUT" not in definition.upper() and not any(row[5] or row[6] for row in rows)
     return Table(name=name, columns=tuple(row[1] for row in rows), root_page=root if plain else None)
-
-
-RANGES_WHERE = f"eventType IN ({PUSH_POP}, {START_END})"
 
 
 def export_facts(connection: sqlite3.Connection, catalog: Catalog) -> dict[str, str]:

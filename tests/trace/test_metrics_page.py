@@ -1,4 +1,4 @@
-"""docs/metrics.md shows the metric table as it is declared. To write it anew: python tests/trace/test_metrics_page.py"""
+"""docs/metrics.md shows the metric table as it is declared. To write it: python tests/trace/test_metrics_page.py"""
 
 from pathlib import Path
 
