@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from perfci.github.event import FULL_SHA, Event, EventKind
 from perfci.github.port import GitHubPort, PullRequest
-from perfci.github.sticky import our_comments, state_of
+from perfci.github.sticky import StickyState, our_comments, state_of
 
 WRITERS = frozenset({"admin", "maintain", "write"})
 """Permissions that may start a measurement and accept a regression."""
@@ -43,12 +43,14 @@ class Refusal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorized:
     """A command that may be obeyed, with the pull request it is about. ``measured`` is Event.order of the result that
-    stands in our comment for this head (accept only): the run whose bundles are to be published again."""
+    stands in our comment for this head (accept only): the run whose bundles are to be published again. ``complete``:
+    that run measured all that it was to measure."""
 
     command: Command
     pull: PullRequest
     author: str
     measured: tuple[int, int] | None = None
+    complete: bool = True
 
 
 def parse_command(body: str) -> Command | Refusal:  # noqa: PLR0911  (one line per refusal)
@@ -94,18 +96,20 @@ def authorize(  # noqa: PLR0911  (one line per refusal)
         return Refusal(why=f"pull request #{pull.number} is {pull.state}")
     if pull.head_sha != command.sha:
         return Refusal(why=f"the head of #{pull.number} is {pull.head_sha}, not the commit you named")
-    measured = None
-    if command.verb is Verb.ACCEPT:
-        measured = _measured(port, pull, name)
-        if measured is None:
-            return Refusal(why="nothing was measured for this commit yet, so there is nothing to accept")
-    return Authorized(command=command, pull=pull, author=event.comment.author, measured=measured)
+    author = event.comment.author
+    if command.verb is Verb.RUN:
+        return Authorized(command=command, pull=pull, author=author)
+    shown = _shown(port, pull, name)
+    if shown is None:
+        return Refusal(why="nothing was measured for this commit yet, so there is nothing to accept")
+    return Authorized(command=command, pull=pull, author=author, measured=shown.measured, complete=not shown.missing)
 
 
-def _measured(port: GitHubPort, pull: PullRequest, name: str) -> tuple[int, int] | None:
+def _shown(port: GitHubPort, pull: PullRequest, name: str) -> StickyState | None:
+    """What our comment says of this head: of several, the newest measurement."""
     states = [state_of(comment.body) for comment in our_comments(port, pull.number, name)]
-    orders = [state.measured for state in states if state is not None and state.head_sha == pull.head_sha]
-    return max(orders, default=None)
+    mine = [state for state in states if state is not None and state.head_sha == pull.head_sha]
+    return max(mine, key=lambda state: state.measured, default=None)
 
 
 def authorization_outputs(authorized: Authorized) -> str:

@@ -98,6 +98,7 @@ def publish(
         measured=measured or event.order,
         digest=hashlib.sha256("\n".join(digest_rows(comparison)).encode()).hexdigest()[:16],
         green=comparison.verdict in (Verdict.PASS, Verdict.IMPROVEMENT) and reason is None,
+        missing=comparison.verdict is Verdict.NOT_MEASURED or comparison.tally.count(Verdict.NOT_MEASURED) > 0,
     )
     shown = show(
         comparison,
@@ -169,7 +170,7 @@ def mark_incomplete(comparison: Comparison, event: Event) -> Comparison:
     if not comparison.workloads:
         return comparison
     nothing = Environment()
-    text = f"the measuring workflow run {event.run_id} ended with {event.conclusion!r}: some of it is missing here"
+    text = f"the measuring workflow run ended with {event.conclusion!r}: some of it is missing here"
     missing = WorkloadComparison(
         workload="(not finished)",
         rows=(),

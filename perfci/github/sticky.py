@@ -17,7 +17,8 @@ _MARKER = re.compile(r"<!-- perfci (\{[^\r\n]{1,400}\}) -->")
 class StickyState:
     """What a comment remembers in its first, invisible line. ``order`` is Event.order of the result, ``measured`` the
     run whose bundles it came from (another one when it was published again); ``digest`` stands for the verdicts of all
-    checks; ``green``: nothing in it asks for attention."""
+    checks; ``green``: nothing in it asks for attention; ``missing``: something was not measured, so the bundles of that
+    run do not hold all that was asked for."""
 
     name: str
     head_sha: str
@@ -25,6 +26,7 @@ class StickyState:
     measured: tuple[int, int]
     digest: str
     green: bool
+    missing: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or "--" in self.name:
@@ -51,6 +53,7 @@ def marker_line(state: StickyState) -> str:
         "measured": state.measured,
         "digest": state.digest,
         "green": state.green,
+        **({"missing": True} if state.missing else {}),
     }
     return f"<!-- perfci {json.dumps(fields, separators=(',', ':'))} -->"
 
@@ -71,6 +74,7 @@ def state_of(body: str) -> StickyState | None:
             measured=_pair(fields["measured"]),
             digest=str(fields["digest"]),
             green=fields["green"] is True,
+            missing=fields.get("missing") is True,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
