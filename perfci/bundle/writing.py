@@ -27,6 +27,7 @@ class WrittenBundle:
     path: Path
     file_bytes: int
     run_count: int
+    failure_count: int
     left_out: tuple[str, ...] = ()
 
 
@@ -78,7 +79,13 @@ def write_bundle(
         raise BundleError(f"the bundle has {len(data):,} bytes", wanted=f"at most {limits.file_bytes:,}")
     _refuse_secrets(codec.canonical_json({**document, "files": []}), files)
     _write_whole(path, data)
-    return WrittenBundle(path=path, file_bytes=len(data), run_count=len(packed), left_out=tuple(left_out))
+    return WrittenBundle(
+        path=path,
+        file_bytes=len(data),
+        run_count=len(packed),
+        failure_count=len(failures),
+        left_out=tuple(left_out),
+    )
 
 
 def _pack(file: BundleFile) -> dict[str, str]:

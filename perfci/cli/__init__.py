@@ -23,6 +23,10 @@ _COMMANDS = {
     "trace": "perfci.cli.traces:trace",
     "calibrate": "perfci.cli.measure:calibrate",
     "baseline": "perfci.cli.baseline:baseline",
+    "plan": "perfci.cli.github:plan",
+    "authorize": "perfci.cli.github:authorize",
+    "bundle": "perfci.cli.github:bundle",
+    "publish": "perfci.cli.github:publish",
 }
 
 

@@ -19,6 +19,7 @@ _HELP = {
     "calibrate": "Measure one revision against itself: noise floors and false alarms.",
     "baseline": "Accept, show or check reviewed baseline files.",
     "plan": "Print the jobs of a comparison, for a CI matrix.",
+    "authorize": "Decide about a /perf comment on a pull request.",
     "bundle": "Pack measured runs for publishing.",
     "publish": "Verify a bundle, compare, and post the verdict.",
 }

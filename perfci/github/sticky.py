@@ -29,8 +29,13 @@ class StickyState:
     missing: bool = False
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or "--" in self.name:
+        if not is_name(self.name):
             raise ValueError(f"{self.name!r} cannot name a check")
+
+
+def is_name(text: str) -> bool:
+    """True for what can name a check: it becomes part of a hidden HTML comment."""
+    return bool(_NAME.fullmatch(text)) and "--" not in text
 
 
 class Upsert(StrEnum):

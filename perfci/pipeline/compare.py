@@ -11,7 +11,7 @@ from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, with_cumulative
 from perfci.pipeline.interleave import Measured, Session
-from perfci.pipeline.judging import GoldenLosses, judge_all
+from perfci.pipeline.judging import golden_losses, judge_all, with_gates
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
@@ -78,11 +78,10 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
 
 def settings_for(workspace: Workspace, workloads: Sequence[Workload], request: CompareRequest) -> JudgeSettings:
     """The judge's settings: general gates, those of the workloads after them, and the effort asked for."""
-    settings = workspace.project.judge
+    settings = with_gates(workspace.project.judge, workloads)
     most = request.max_launches or settings.max_launches
     return replace(
         settings,
-        gates=(*settings.gates, *(gate for workload in workloads for gate in workload.gates)),
         max_launches=most,
         min_launches=min(settings.min_launches, most),
         max_minutes=request.max_minutes or settings.max_minutes,
@@ -125,8 +124,14 @@ class _Case:
         notes: Mapping[str, Sequence[Note]] | None = None,
     ) -> tuple[WorkloadComparison, ...]:
         """Judge all workloads on these runs."""
-        losses = {w.spec.name: GoldenLosses(w.spec.golden_losses, w.spec.loss_tolerance_ratio) for w in self.workloads}
-        return judge_all(baseline, candidate, self.settings, floors_of=self._floors, golden=losses, notes=notes or {})
+        return judge_all(
+            baseline,
+            candidate,
+            self.settings,
+            floors_of=self._floors,
+            golden=golden_losses(self.workloads),
+            notes=notes or {},
+        )
 
     def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
         return self.store.noise_floors(workload, environment=environment)

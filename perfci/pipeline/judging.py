@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perfci.config.load import Workload
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
 from perfci.model.comparison import WorkloadComparison
@@ -24,6 +25,16 @@ class GoldenLosses:
 
     losses: tuple[float, ...] = ()
     tolerance_ratio: float = 0.05
+
+
+def with_gates(settings: JudgeSettings, workloads: Sequence[Workload]) -> JudgeSettings:
+    """The general gates, and those of the workloads after them."""
+    return replace(settings, gates=(*settings.gates, *(gate for workload in workloads for gate in workload.gates)))
+
+
+def golden_losses(workloads: Sequence[Workload]) -> dict[str, GoldenLosses]:
+    """The losses that each workload must reproduce."""
+    return {w.spec.name: GoldenLosses(w.spec.golden_losses, w.spec.loss_tolerance_ratio) for w in workloads}
 
 
 def judge_all(

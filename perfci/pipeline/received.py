@@ -1,4 +1,4 @@
-"""Bundles as the publisher receives them: read as hostile input, held against the event, sorted into what is compared."""
+"""Bundles as the publisher gets them: read as hostile input, held against the event, sorted into what is compared."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,0 +1,192 @@
+"""Judge what a bundle holds: two sides that were measured together, or a head against the history of its branch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfci.bundle import Bundle
+from perfci.capture.git import Ancestor, Repository
+from perfci.config.load import Workload
+from perfci.errors import UsageError
+from perfci.model import codec
+from perfci.model.comparison import Comparison, WorkloadComparison
+from perfci.model.environment import Environment
+from perfci.model.run import Note, Revision, Run
+from perfci.model.settings import JudgeSettings
+from perfci.pipeline.baselines import pinned_for, with_cumulative
+from perfci.pipeline.judging import golden_losses, judge_all, with_gates
+from perfci.pipeline.received import Group, by_workload, failure_notes, groups_of_candidate, groups_of_sides
+from perfci.pipeline.sides import STAND_IN, choose_runs, unmeasured
+from perfci.pipeline.workspace import Workspace
+from perfci.stats.pinned import judge_pinned
+from perfci.store.store import Store
+
+_HISTORY_COMMITS = 1000
+"""How far back a branch is searched for a measured commit. The result speaks about all commits in between, so this may
+be much more than the distance of a stand-in baseline."""
+
+_SHORT = 12
+
+
+def compare_bundle(
+    workspace: Workspace,
+    store: Store,
+    bundle: Bundle,
+    *,
+    with_history: bool,
+    patterns: Sequence[str] = (),
+    preset: str | None = None,
+    must_hold_all: bool = True,
+) -> Comparison:
+    """The comparison that a verified bundle gives. Nothing is stored.
+
+    With a base in the bundle both sides come from it alone. A head that was measured alone is judged against the
+    nearest measured ancestor in the store (``with_history``), else against reviewed baseline files, else it is
+    NOT_MEASURED. Every workload of the configuration (``patterns``) must be there when ``must_hold_all``: one that is
+    not is NOT_MEASURED, as is one with a failure. Several kinds of machines are judged apart and share the error rate.
+    """
+    project = workspace.project
+    configured = project.select(patterns, preset=preset) if project.sections else ()
+    case = _Case(
+        workspace=workspace,
+        store=store,
+        workloads=configured,
+        settings=with_gates(project.judge, configured),
+        head=bundle.identity.head_sha,
+    )
+    right = by_workload(bundle.runs, bundle.identity.head_sha)
+    left = by_workload(bundle.runs, bundle.identity.base_sha)
+    failures = failure_notes(bundle.failures)
+    expected = [workload.spec.name for workload in configured] if must_hold_all else []
+    names = list(dict.fromkeys((*expected, *right, *left, *failures)))
+    base = bundle.identity.base_sha
+    notes: tuple[Note, ...] = ()
+    if base is None and with_history:
+        groups, base, notes = case.with_ancestors(
+            [group for name in names for group in groups_of_candidate(name, right.get(name, ()))]
+        )
+    else:
+        groups = [group for name in names for group in groups_of_sides(name, left.get(name, ()), right.get(name, ()))]
+    judged = case.judge(groups)
+    workloads = [one for name in names for one in _spoken(name, judged, failures.get(name, ()))]
+    return Comparison(
+        baseline=Revision(label=base[:_SHORT], commit=base) if base is not None else Revision(label="no baseline"),
+        candidate=Revision(label=case.head[:_SHORT], commit=case.head),
+        workloads=tuple(workloads),
+        error_rate=case.settings.error_rate,
+        notes=notes,
+    )
+
+
+Judged = Sequence[tuple[Group, WorkloadComparison]]
+
+
+def _spoken(name: str, judged: Judged, failures: tuple[Note, ...]) -> tuple[WorkloadComparison, ...]:
+    """What is said of a workload: its judged groups; NOT_MEASURED where something failed or nothing came."""
+    mine = [(group, result) for group, result in judged if group.workload == name]
+    if not failures:
+        vanished = Note(code="not-in-bundle", text=f"{name} is configured, but the bundle holds nothing of it")
+        return tuple(result for _, result in mine) or (unmeasured(name, note=vanished, baseline=(), candidate=()),)
+    if len(mine) == 1:
+        (group, _), label = mine[0], mine[0][0].label
+        failed = unmeasured(label, note=failures[0], baseline=group.baseline, candidate=group.candidate)
+        return (replace(failed, notes=failures),)
+    failed = unmeasured(name, note=failures[0], baseline=(), candidate=())
+    return (*(result for _, result in mine), replace(failed, notes=failures))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One bundle under judgement. ``settings`` hold the error rate of the whole comparison."""
+
+    workspace: Workspace
+    store: Store
+    workloads: tuple[Workload, ...]
+    settings: JudgeSettings
+    head: str
+
+    def judge(self, groups: Sequence[Group]) -> Judged:
+        """Each group with its result. Groups of one workload cannot be one family of the judge, which goes by name:
+        they are judged in rounds of one group a workload, each round with its share of the error rate."""
+        rounds: list[list[Group]] = []
+        for group in groups:
+            free = next((r for r in rounds if all(one.workload != group.workload for one in r)), None)
+            if free is None:
+                rounds.append([group])
+            else:
+                free.append(group)
+        settings = replace(self.settings, error_rate=self.settings.error_rate / max(len(rounds), 1))
+        found = {(group.workload, group.label): result for r in rounds for group, result in self._round(r, settings)}
+        return [(group, found[group.workload, group.label]) for group in groups]
+
+    def _round(self, groups: Sequence[Group], settings: JudgeSettings) -> list[tuple[Group, WorkloadComparison]]:
+        candidate = {group.workload: group.candidate for group in groups}
+        judged = judge_all(
+            {group.workload: group.baseline for group in groups},
+            candidate,
+            settings,
+            floors_of=self._floors,
+            golden=golden_losses(self.workloads),
+            notes={group.workload: group.notes for group in groups},
+        )
+        results = {one.workload: one for one in with_cumulative(self.workspace, judged, candidate, settings)}
+        for group in groups:
+            if not group.baseline and group.candidate:
+                results[group.workload] = self._against_file(group, settings) or results[group.workload]
+        return [(group, replace(results[group.workload], workload=group.label)) for group in groups]
+
+    def _against_file(self, group: Group, settings: JudgeSettings) -> WorkloadComparison | None:
+        """A head without a baseline run, against the reviewed level of this machine; None without one."""
+        pinned = pinned_for(self.workspace, group.workload, group.candidate[-1].environment)
+        if pinned is None or not _alone(group):
+            return None
+        text = f"judged against the baseline accepted on {pinned.accepted_on} alone: {pinned.reason}"
+        result = judge_pinned(pinned, group.candidate, settings)
+        return replace(result, notes=(*group.notes, *result.notes, Note(code="pinned-baseline", text=text)))
+
+    def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
+        return self.store.noise_floors(workload, environment=environment)
+
+    def with_ancestors(self, groups: Sequence[Group]) -> tuple[list[Group], str | None, tuple[Note, ...]]:
+        """The groups with the runs of the nearest measured ancestor of the head, the nearest of all ancestors used, and
+        what must be said."""
+        repository = self.workspace.repository
+        try:
+            head = None if repository is None else repository.resolve(self.head)
+        except UsageError:
+            head = None
+        if repository is None or head is None:
+            text = f"this clone does not hold {self.head[:_SHORT]}, so no earlier commit can be found: fetch-depth: 0"
+            return list(groups), None, (Note(code="history-unknown", text=text),)
+        found = [self._ancestor(repository, head, group) for group in groups]
+        nearest = min((one for one in found if one is not None), key=lambda one: one.distance, default=None)
+        base = nearest.commit if nearest is not None else None
+        pairs = zip(groups, found, strict=True)
+        return [self._with_baseline(group, ancestor, base) for group, ancestor in pairs], base, ()
+
+    def _ancestor(self, repository: Repository, head: Revision, group: Group) -> Ancestor | None:
+        """The nearest earlier commit measured in the same environment, else in any."""
+        same = codec.key_hash(group.candidate[-1].environment)
+        for key_hash in (same, None):
+            measured = self.store.measured_commits(group.workload, key_hash=key_hash) - {self.head}
+            found = repository.nearest_ancestor(head, measured, limit=_HISTORY_COMMITS) if measured else None
+            if found is not None:
+                return found
+        return None
+
+    def _with_baseline(self, group: Group, found: Ancestor | None, base: str | None) -> Group:
+        if found is None:
+            text = f"no earlier commit of {group.workload} was measured: there is nothing to compare with yet"
+            return replace(group, notes=(Note(code="first-run", text=text),))
+        key = group.candidate[-1].environment.key
+        runs: tuple[Run, ...] = self.store.runs(group.workload, found.commit, key=key)
+        chosen = choose_runs(runs or self.store.runs(group.workload, found.commit), group.candidate)
+        notes = chosen.notes
+        if found.commit != base and base is not None:
+            text = f"{base[:_SHORT]} was not measured here; {found.commit[:_SHORT]} stands in"
+            notes = (*notes, Note(code=STAND_IN, text=text))
+        return replace(group, baseline=chosen.baseline, candidate=chosen.candidate, notes=notes)
+
+
+def _alone(group: Group) -> bool:
+    """True for a head that nothing was to be measured against: a pull request must bring both sides."""
+    return any(note.code == "first-run" for note in group.notes)
