@@ -256,8 +256,12 @@ def _values_of(block: NDArray[np.uint8], record: Int64, end: Int64, places: Sequ
     value_at = record + header
     wanted = {place.index: place for place in places}
     found = {}
+    kinds = np.empty(0, dtype=np.int64)
     for index in range(last + 1):
-        kind = block[record + (1 + index)]
+        if index % _WORD == 0:
+            # One look into the block for the kinds of eight columns.
+            kinds = words[record + (1 + index)].astype(np.int64)
+        kind = (kinds >> (8 * (_WORD - 1 - index % _WORD))).astype(np.uint8)
         if index in wanted:
             found[index] = _integers(words, kind, value_at, wanted[index].null)
         elif (kind >= _ONE_BYTE).any():
