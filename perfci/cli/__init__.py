@@ -8,7 +8,7 @@ from types import FrameType
 import click
 
 from perfci.cli.lazy import LazyGroup
-from perfci.errors import ExitCode, PerfciError
+from perfci.errors import ExitCode, PerfciError, UsageError
 
 _COMMANDS = {
     "init": "perfci.cli.setup:init",
@@ -44,6 +44,21 @@ def cli() -> None:
     """
 
 
+def split_command(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """perfci's own words, and the training command after ``--`` (empty: none). Raises UsageError for an empty command,
+    or after a perfci command that takes none."""
+    if "--" not in words:
+        return words, ()
+    at = words.index("--")
+    own, command = words[:at], tuple(words[at + 1 :])
+    taking = [word for word in own if not word.startswith("-")][:1]
+    if taking not in (["run"], ["compare"], ["calibrate"]):
+        raise UsageError("only run, compare and calibrate take a command after `--`")
+    if not command:
+        raise UsageError("nothing after `--`", wanted="the training command, for example: -- python train.py")
+    return own, command
+
+
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     """Treat SIGTERM as Ctrl-C, so that worktrees, clocks and child processes are cleaned up the same way."""
     raise KeyboardInterrupt
@@ -52,8 +67,10 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns (and as a console script exits with) the code of docs/exit-codes.md."""
     signal.signal(signal.SIGTERM, _terminate)
+    words = sys.argv[1:] if argv is None else argv
     try:
-        code = cli.main(args=argv, prog_name="perfci", standalone_mode=False)
+        words, command = split_command(words)
+        code = cli.main(args=words, prog_name="perfci", standalone_mode=False, obj=command)
     except PerfciError as error:
         click.echo(f"perfci: {error}", err=True)
         return error.exit_code

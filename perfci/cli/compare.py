@@ -24,7 +24,9 @@ from perfci.errors import ExitCode
 @click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
 @output_options
 @config_options
+@click.pass_obj
 def compare(
+    command: tuple[str, ...],
     *,
     revisions: str,
     patterns: tuple[str, ...],
@@ -45,7 +47,8 @@ def compare(
     """Compare two revisions and give a verdict.
 
     A..B compares the two tips; A...B compares B with its merge base (what a pull request means); A alone means A..HEAD.
-    Labels of imported runs work too.
+    Labels of imported runs work too. With a command after `--` (`perfci compare main..x --measure -- python train.py`)
+    that is measured instead of the configured workloads: an unmodified script, its phases marked by perfci.
 
     Exits 0 for no regression, 3 regression, 4 inconclusive or not comparable, 5 not measured.
     """
@@ -62,6 +65,7 @@ def compare(
         revisions=revisions,
         patterns=patterns,
         preset=preset,
+        command=command,
         measure=measure or remeasure,
         remeasure=remeasure,
         dirty=dirty,

@@ -10,7 +10,6 @@ from perfci.errors import ExitCode
 
 @click.command(
     short_help="Measure one revision.",
-    context_settings={"ignore_unknown_options": False},
 )
 @click.argument("revision", required=False, metavar="[REVISION]")
 @workload_option
@@ -19,7 +18,9 @@ from perfci.errors import ExitCode
 @click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
 @click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @config_options
+@click.pass_obj
 def run(
+    command: tuple[str, ...],
     *,
     revision: str | None,
     patterns: tuple[str, ...],
@@ -31,7 +32,8 @@ def run(
     config_path: Path | None,
     database_url: str | None,
 ) -> int:
-    """Measure one REVISION (default: HEAD) of the configured workloads, and store the runs.
+    """Measure one REVISION (default: HEAD) of the configured workloads, and store the runs. With a command after `--`,
+    as in `perfci run -- python train.py`, measure that instead: an unmodified script, its phases marked by perfci.
 
     Prints what each phase took. Exits 5 when a launch failed; launches that succeeded before are kept.
     """
@@ -46,6 +48,7 @@ def run(
         revision=revision or "HEAD",
         patterns=patterns,
         preset=preset,
+        command=command,
         launches=launches,
         dirty=dirty,
         lock_clocks=lock_clocks,
@@ -64,7 +67,9 @@ def run(
 @click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
 @click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @config_options
+@click.pass_obj
 def calibrate(
+    command: tuple[str, ...],
     *,
     revision: str | None,
     patterns: tuple[str, ...],
@@ -87,7 +92,12 @@ def calibrate(
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     request = MeasureRequest(
-        revision=revision or "HEAD", patterns=patterns, preset=preset, launches=launches, lock_clocks=lock_clocks
+        revision=revision or "HEAD",
+        patterns=patterns,
+        preset=preset,
+        command=command,
+        launches=launches,
+        lock_clocks=lock_clocks,
     )
     with open_store(workspace.project.database_url) as store:
         results = run_calibration(workspace, store, request, StderrProgress(), seed=seed)

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from perfci.config.document import read_document
 from perfci.config.schema import GateSection, PresetSection, ProjectSection, StepsSection, WorkloadSection
 from perfci.errors import UsageError
@@ -88,6 +90,20 @@ class Project:
             _workload(section, definition, folder, self.general, preset=preset)
             for section, definition, folder in chosen
         )
+
+    def ad_hoc(self, command: Sequence[str], *, name: str | None = None) -> Workload:
+        """A workload for a command line that no file describes: run at the top of the repository, phases marked by
+        perfci. Its name is that of the script (or program) unless given. Raises UsageError for an impossible name."""
+        script = next((Path(word).stem for word in command if word.endswith(".py")), Path(command[0]).name)
+        try:
+            section = WorkloadSection(name=name or script, command=list(command), autophase=True)
+        except ValidationError as error:
+            raise UsageError(
+                f"{name or script!r} cannot be the name of a workload",
+                wanted="letters, digits, `.`, `_` and `-`, at most 100",
+                todo="give one with --name",
+            ) from error
+        return _workload(section, None, ".", self.general, preset=None)
 
 
 def find_config(start: Path) -> Path | None:
@@ -209,6 +225,7 @@ def _workload(
         phases=tuple(section.phases),
         prepare=tuple(section.prepare or ()),
         tags=tuple(section.tags),
+        autophase=section.autophase,
         golden_losses=tuple(size.losses or ()),
         loss_tolerance_ratio=size.loss_tolerance,
     )
@@ -241,6 +258,7 @@ def _definition_hash(spec: WorkloadSpec, measure: MeasureSettings) -> str:
         "directory": spec.directory,
         "environment": spec.environment,
         "phases": spec.phases,
+        "autophase": spec.autophase,
         "steps": (measure.warmup_steps, measure.wall_steps, measure.capture_steps),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

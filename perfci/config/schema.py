@@ -89,6 +89,7 @@ class WorkloadSection(StepsSection):
     default_preset: Name | None = None
     gates: list[GateSection] = Field(default_factory=list, description="gates of this workload, after the general ones")
     timeout_s: float | None = Field(None, gt=0, description="longest time of one launch")
+    autophase: bool = Field(False, description="mark the phases of a script that does not mark them itself")
 
     @field_validator("directory")
     @classmethod

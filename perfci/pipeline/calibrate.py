@@ -6,7 +6,7 @@ from dataclasses import replace
 from perfci.errors import MeasurementError
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
-from perfci.pipeline.workspace import Workspace
+from perfci.pipeline.workspace import Workspace, chosen_workloads
 from perfci.report.calibration import CalibrationView, FloorView
 from perfci.stats.noise import FLOOR_LAUNCHES, Calibration, calibrate
 from perfci.store.store import Store
@@ -18,7 +18,7 @@ def run_calibration(
     """Launch each workload ``request.launches`` times, judge the launches against each other in all ways, and store the
     noise floors. Raises MeasurementError when too few launches were usable to say anything."""
     runs = measure_revision(workspace, store, request, progress)
-    workloads = workspace.project.select(request.patterns, preset=request.preset)
+    workloads = chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
     settings = workspace.project.judge
     gates = tuple(gate for workload in workloads for gate in workload.gates)
     results = []

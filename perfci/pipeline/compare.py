@@ -15,7 +15,7 @@ from perfci.pipeline.judging import golden_losses, judge_all, with_gates
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
-from perfci.pipeline.workspace import Workspace
+from perfci.pipeline.workspace import Workspace, chosen_workloads
 from perfci.store.store import Store
 
 
@@ -26,6 +26,8 @@ class CompareRequest:
     revisions: str
     patterns: tuple[str, ...] = ()
     preset: str | None = None
+    command: tuple[str, ...] = ()
+    """A training command instead of configured workloads."""
     measure: bool = False
     remeasure: bool = False
     dirty: bool = False
@@ -220,6 +222,7 @@ def _against_files(
             revision=revision,
             patterns=request.patterns,
             preset=request.preset,
+            command=request.command,
             launches=settings.min_launches,
             dirty=request.dirty,
             lock_clocks=request.lock_clocks,
@@ -233,8 +236,8 @@ def _against_files(
 
 def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload, ...]:
     """The selected workloads of the configuration. A plain name that it does not know may be one of imported runs."""
-    if request.measure:
-        return workspace.project.select(request.patterns, preset=request.preset)
+    if request.measure or request.command:
+        return chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
     known = workspace.project.workload_names()
     imported = [p for p in request.patterns if p not in known and not set(p) & set("*?[:")]
     patterns = tuple(p for p in request.patterns if p not in imported)

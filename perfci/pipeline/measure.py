@@ -17,7 +17,7 @@ from perfci.model.metrics import STEP
 from perfci.model.run import Note, Run
 from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
 from perfci.pipeline.progress import Progress
-from perfci.pipeline.workspace import Workspace
+from perfci.pipeline.workspace import Workspace, chosen_workloads
 from perfci.store.store import Store
 
 KEPT_SESSIONS = 20
@@ -31,6 +31,8 @@ class MeasureRequest:
     revision: str = "HEAD"
     patterns: tuple[str, ...] = ()
     preset: str | None = None
+    command: tuple[str, ...] = ()
+    """A training command instead of configured workloads."""
     launches: int = 1
     dirty: bool = False
     lock_clocks: bool = False
@@ -45,7 +47,7 @@ def measure_revision(
     failed; runs made before are kept.
     """
     repository = workspace.require_repository()
-    workloads = workspace.project.select(request.patterns, preset=request.preset)
+    workloads = chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
     revision = repository.resolve_measured(request.revision, dirty=request.dirty)
     schedule = new_schedule()
     runs: list[Run] = []

@@ -1,10 +1,11 @@
 """The place a command works in: its configuration, its repository, its files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.capture.git import Repository
-from perfci.config.load import Project, default_project, find_config, load_project
+from perfci.config.load import Project, Workload, default_project, find_config, load_project
 from perfci.errors import UsageError
 
 PRIVATE_DIRECTORY = ".perfci"
@@ -30,6 +31,18 @@ class Workspace:
                 todo="run perfci in a clone; files of other origin can be stored with `perfci import`",
             )
         return self.repository
+
+
+def chosen_workloads(
+    workspace: Workspace, patterns: Sequence[str], *, preset: str | None, command: Sequence[str]
+) -> tuple[Workload, ...]:
+    """The workloads a command line names: those of the configuration, or the one ``command`` that stood after ``--``
+    (then a single pattern is its name)."""
+    if not command:
+        return workspace.project.select(patterns, preset=preset)
+    if len(patterns) > 1 or preset is not None:
+        raise UsageError("-w and --preset choose configured workloads", todo="with a command, give at most one -w NAME")
+    return (workspace.project.ad_hoc(command, name=patterns[0] if patterns else None),)
 
 
 def open_workspace(start: Path, *, config: Path | None = None, database_url: str | None = None) -> Workspace:
