@@ -47,7 +47,9 @@ def expand(patterns: Sequence[str]) -> tuple[Path, ...]:
     for pattern in patterns:
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207  (absolute globs too)
         if not found:
-            raise UsageError(f"{pattern}: no such file", wanted="a .nsys-rep or .sqlite file of nsys")
+            raise UsageError(
+                f"{pattern}: no such file", wanted="a .nsys-rep or .sqlite file of nsys, or the .json of torch.profiler"
+            )
         paths += [Path(one) for one in found]
     return tuple(dict.fromkeys(paths))
 

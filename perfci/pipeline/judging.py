@@ -8,11 +8,10 @@ from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.environment import Environment
-from perfci.model.metrics import Kind
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import kernels_of
-from perfci.stats.judge import judge_workload
+from perfci.stats.judge import count_noisy_gates, judge_workload
 from perfci.stats.plan import looks_until
 
 FloorsOf = Callable[[str, Environment | None], Mapping[tuple[str, str], float]]
@@ -54,34 +53,25 @@ def judge_all(
     names = list(dict.fromkeys((*baseline, *candidate)))
     floors = {name: floors_of(name, _environment_of(candidate.get(name, ()))) for name in names}
 
-    def judged(name: str, families: int | None) -> WorkloadComparison:
-        left, right = baseline.get(name, ()), candidate.get(name, ())
+    sides = {name: (baseline.get(name, ()), candidate.get(name, ())) for name in names}
+    families = sum(count_noisy_gates(left, right, settings, workload=name) for name, (left, right) in sides.items())
+    results = []
+    for name, (left, right) in sides.items():
         pairs = _common_pairs(left, right)
         expected = golden.get(name, GoldenLosses())
-        return judge_workload(
+        judged = judge_workload(
             left,
             right,
             settings,
             workload=name,
             looks=looks_until(pairs, settings) if pairs else None,
             noise_floors=floors[name],
-            families=families,
+            families=families or None,
             golden_losses=expected.losses,
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
-
-    # The size of the family is how many noisy gates there are, which depends on what is measured, not on the values.
-    alone = {name: judged(name, None) for name in names}
-    families = sum(row.gated and row.kind is Kind.NOISY for result in alone.values() for row in result.rows)
-    return tuple(
-        _explained(
-            judged(name, families) if len(names) > 1 else alone[name],
-            baseline.get(name, ()),
-            candidate.get(name, ()),
-            notes.get(name, ()),
-        )
-        for name in names
-    )
+        results.append(_explained(judged, left, right, notes.get(name, ())))
+    return tuple(results)
 
 
 def _environment_of(runs: Sequence[Run]) -> Environment | None:
