@@ -120,8 +120,9 @@ class Motion(Enum):
 
 
 def motion(left: Floats, right: Floats) -> Motion:
-    """Which of three descriptions suits by Schwarz's criterion: two levels (whose cut was chosen and costs as much as
-    another number), a straight line, a straight line with a jump. Below 6 entries a line and a step look alike: STEP.
+    """Which of three descriptions suits: two levels, a straight line, a straight line with a jump. Each number more must
+    earn twice the price of Schwarz's criterion, because noise that is correlated looks like a slope; and the cut of the
+    two levels, which was chosen, counts as a number. Below 6 entries a line and a step look alike: STEP.
     """
     both = np.concatenate((left, right))
     n = len(both)
@@ -131,7 +132,7 @@ def motion(left: Floats, right: Floats) -> Motion:
     levels = float((flat**2).sum())
     within = np.concatenate((_centred(len(left)), _centred(len(right))))
     jump_and_line = levels - float((within * flat).sum()) ** 2 / float((within**2).sum())
-    if jump_and_line * n ** (1 / n) < levels:
+    if jump_and_line * n ** (2 / n) < levels:
         return Motion.SLIDE
     at = _centred(n)
     line = float(((both - both.mean()) ** 2).sum()) - float((at * both).sum()) ** 2 / float((at**2).sum())
