@@ -120,9 +120,10 @@ class Motion(Enum):
 
 
 def motion(left: Floats, right: Floats) -> Motion:
-    """Which of three descriptions suits: two levels, a straight line, a straight line with a jump. Each number more must
-    earn twice the price of Schwarz's criterion, because noise that is correlated looks like a slope; and the cut of the
-    two levels, which was chosen, counts as a number. Below 6 entries a line and a step look alike: STEP.
+    """Which of three descriptions suits: two levels, a straight line, a straight line with a jump.
+
+    A number more must earn twice the price of Schwarz's criterion, because correlated noise looks like a slope; the cut
+    of the two levels was chosen and counts as a number. Below 6 entries a line and a step look alike: STEP.
     """
     both = np.concatenate((left, right))
     n = len(both)
