@@ -187,16 +187,21 @@ def test_compiled_module_is_not_compiled_again(run_script, monkeypatch):
 
 
 def test_compiled_function_has_its_forward_phase_by_inference(run_script):
-    """No module call is visible: forward is what lies between the data and the backward pass."""
+    """No module call is visible: forward is what lies between the data and the backward pass. What is compiled once the
+    wrappers are there (a new shape) has no graph breaks either."""
     source = COMPILED.format(how="").replace("model = torch.compile(net())", "model = net()")
-    source = source.replace("F.mse_loss(model(x), y)\n", "whole(x, y)\n").replace(
-        "done = 0", "whole = torch.compile(lambda x, y: F.mse_loss(model(x), y), backend='aot_eager')"
+    source = source.replace(
+        "F.mse_loss(model(x), y)\n", "whole(x[done > 8 :], y[done > 8 :])\n    done += 1\n"
+    ).replace(
+        "done = 0",
+        "done = 0\nwhole = torch.compile(lambda x, y: F.mse_loss(model(x.to('cpu').to(dtype=torch.float32)), y), "
+        "backend='aot_eager', dynamic=False)",
     )
     result = run_script(source)
     assert_measured(result)
     steps, _ = result.steps()
     assert steps == [["data", "forward", *PLAIN[1:]]] * 6
-    assert " {} {} 1" in result.out, result.out
+    assert "'unique_graphs': 2} {} {} 2" in result.out, result.out
 
 
 def test_two_ranks_with_validation_on_one_of_them(run_script):
