@@ -58,6 +58,7 @@ REASON_TEXTS: dict[Reason, str] = {
     Reason.NOT_INTERLEAVED: "the sides were not measured interleaved, so drift of the machine may look like a change",
     Reason.VANISHED: "measured on the baseline, missing on the candidate",
     Reason.NEW: "measured on the candidate only; nothing to compare with",
+    Reason.NOT_MEASURED: "not measured on either side, although its gate asks for it",
     Reason.BASELINE_ZERO: "the baseline is zero, so a relative change is not computable",
     Reason.KEYS_DIFFER: "the environments differ",
     Reason.SPOILED: "launches were spoiled",
