@@ -1,13 +1,32 @@
 """Options of the whole suite. Golden files are regenerated with ``pytest --update-goldens``: read their diff."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+REAL_TOOLS = {"nsys", "browser", "torch"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """In CI (PERFCI_NO_SKIPS=1) a skipped test of a real tool means a missing install step, and fails the run."""
+    if os.environ.get("PERFCI_NO_SKIPS") != "1":
+        return
+    skipped = [
+        report.nodeid
+        for report in terminalreporter.stats.get("skipped", [])
+        if REAL_TOOLS & set(getattr(report, "keywords", ()))
+    ]
+    if skipped:
+        terminalreporter.section("tests of real tools were skipped", red=True)
+        for name in skipped:
+            terminalreporter.line(name)
+        terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture
