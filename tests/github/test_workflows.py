@@ -172,6 +172,7 @@ def test_only_a_failed_measurement_fails_the_measuring_job_and_the_bundle_is_alw
     assert done.calls[0][:3] == ["compare", "b" * 40 + "..." + "a" * 40, "--measure"]
     assert done.calls[1][:2] == ["bundle", done.calls[0][1]]
     assert done.calls[1][-1].endswith("perfci-h200-gpt.json.gz")
+    assert ("--failed" in done.calls[1]) == (ends != 0), "and says that something is missing"
 
 
 def test_without_a_base_the_head_alone_is_measured(step):
@@ -231,6 +232,21 @@ def test_publish_hands_over_every_downloaded_bundle_and_nothing_else(step):
 def test_publish_without_a_bundle_still_publishes(step):
     done = step("publish", BUNDLES=str(step.folder / "none"))
     assert done.calls == [["publish"]]
+
+
+def test_publish_hands_over_links_and_how_measuring_ended(step):
+    done = step("publish", LINKS="dashboard=https://perf.example/\n\nwiki=https://w.example/ x", ENDED="failure")
+    assert done.calls == [
+        [
+            "publish",
+            "--ended",
+            "failure",
+            "--link",
+            "dashboard=https://perf.example/",
+            "--link",
+            "wiki=https://w.example/ x",
+        ]
+    ]
 
 
 def test_an_unknown_mode_is_an_error(step):

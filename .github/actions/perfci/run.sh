@@ -28,18 +28,27 @@ authorize)
 measure)
     workload=()
     if [ -n "$WORKLOAD" ]; then workload=(--workload "$WORKLOAD"); fi
+    name="$GPU-${WORKLOAD:-all}"
     code=0
     if [ -n "$BASE" ]; then
+        command=compare
         revisions="$BASE...$HEAD_REVISION"
-        perfci compare "$revisions" --measure --no-report "${workload[@]}" || code=$?
+        perfci compare "$revisions" --measure --no-report "${workload[@]}" \
+            -o "$RUNNER_TEMP/perfci-bundle/report-$name.html" || code=$?
     else
+        command=run
         revisions="$HEAD_REVISION"
         perfci run "$revisions" --launches "${LAUNCHES:-5}" "${workload[@]}" || code=$?
     fi
     # The verdict belongs to the publisher: here only a failure to measure fails the job. The bundle is written in any
     # case, so that the failures of single launches are published, too.
-    perfci bundle "$revisions" "${workload[@]}" -o "$RUNNER_TEMP/perfci-bundle/perfci-$GPU-${WORKLOAD:-all}.json.gz"
-    case "$code" in 0 | 3 | 4) ;; *) exit "$code" ;; esac
+    failed=()
+    case "$code" in
+    0 | 3 | 4) code=0 ;;
+    *) failed=(--failed "perfci $command ended with exit code $code; the log of the measuring job says why") ;;
+    esac
+    perfci bundle "$revisions" "${workload[@]}" "${failed[@]}" -o "$RUNNER_TEMP/perfci-bundle/perfci-$name.json.gz"
+    exit "$code"
     ;;
 publish)
     bundles=()
@@ -47,7 +56,12 @@ publish)
         while IFS= read -r -d '' file; do bundles+=(--bundle "$file"); done \
             < <(find "$BUNDLES" -type f -name 'perfci-*.json.gz' -print0 | sort -z)
     fi
-    perfci publish "${bundles[@]}" "${database[@]}"
+    options=()
+    if [ -n "${ENDED:-}" ]; then options+=(--ended "$ENDED"); fi
+    while IFS= read -r link; do
+        if [ -n "$link" ]; then options+=(--link "$link"); fi
+    done <<<"${LINKS:-}"
+    perfci publish "${bundles[@]}" "${options[@]}" "${database[@]}"
     ;;
 *)
     echo "perfci action: unknown mode '$MODE'" >&2

@@ -1,0 +1,342 @@
+"""From stored launches to a pull request: real perfci processes, real databases, a GitHub that checks its contract."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from publish_world import CONFIG, run, sides, spoiled
+
+from perfci.store.store import open_store
+
+TRACES = Path(__file__).parents[1] / "traces"
+SCRIPT = Path(__file__).parents[2] / ".github" / "actions" / "perfci" / "run.sh"
+LABEL = "perf-regression-accepted"
+
+
+def check(world):
+    return world.server.state.checks[-1]
+
+
+def test_a_regression_of_a_fork_reaches_its_pull_request(world):
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06, syncs=2))
+    done = world.publish(*world.fork(), bundle, arguments=("--link", "dashboard=https://perf.example/x"), process=True)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    found = check(world)
+    assert (found["conclusion"], found["head_sha"]) == ("failure", world.head)
+    assert [(a["path"], a["start_line"]) for a in found["annotations"]] == [("train.py", 3)]
+    (comment,) = world.shown()
+    for text in (comment, found["summary"], world.summary.read_text()):
+        assert "egression" in text.split("\n", 2)[0] + text.split("\n", 2)[1]
+        assert f"{world.server.web_url}/octo/train/actions/runs/500#artifacts" in text
+        assert "https://perf.example/x" in text
+        assert f"perfci compare {world.base[:12]}..{world.head[:12]} --measure" in text
+    assert "unprofiled" in done.stdout or "step time" in done.stdout
+    assert world.stored() == frozenset(), "code of a pull request never becomes history"
+    with open_store(world.database) as store:
+        (kept,) = store.comparisons(candidate=world.head)
+        assert kept.comparison.verdict == "REGRESSION"
+
+
+def test_equal_code_passes_and_publishing_twice_posts_once(world):
+    bundle = world.bundle(*sides(world.base, world.head))
+    for _ in range(2):
+        done = world.publish(*world.fork(), bundle, arguments=("-f", "json"))
+        assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(done.stdout)["verdict"] == "PASS"
+    assert [c["conclusion"] for c in world.server.state.checks] == ["success"]
+    assert len(world.shown()) == 1
+
+
+def test_real_traces_travel_through_a_bundle(world):
+    for commit, name in ((world.base, "h200_gpt_cuda_graph_granularity_node"), (world.head, "h200_gpt_item_each_step")):
+        (trace,) = TRACES.glob(f"{name}*.gz")
+        done = world.perfci("import", trace, "-w", "gpt", "-r", commit, cwd=world.measured)
+        assert done.returncode == 0, done.stderr
+    (world.trusted / "perfci.yaml").write_text("workloads: [{name: gpt, command: python train.py}]\n")
+    done = world.publish(*world.fork(), world.bundle_of(f"{world.base}..{world.head}"), arguments=("-f", "json"))
+    assert done.returncode == 3, done.stderr
+    (workload,) = json.loads(done.stdout)["workloads"]
+    rows = {(row["phase"], row["metric"]): row["verdict"] for row in workload["rows"]}
+    assert rows["step", "kernel_count"] == "REGRESSION"
+    assert rows["step", "gpu_busy_ns"] == "INCONCLUSIVE"
+
+
+def test_pushes_to_main_make_the_history_they_are_judged_by(world):
+    first = world.bundle(*(run(world.base, pair=i, position=i) for i in range(5)), revisions=world.base, run_id=600)
+    done = world.publish(*world.push(world.base, 600), first, process=True)
+    assert done.returncode == 5, done.stderr
+    assert "nothing to compare with yet" in world.summary.read_text()
+    assert world.stored() == {world.base}
+    world.commit()  # never measured
+    second = world.commit(**{"train.py": "print(3)\n"})
+    world.clone()
+    later = [run(second, pair=i, position=100 + i, syncs=2, schedule="t") for i in range(5)]
+    done = world.publish(*world.push(second, 601), world.bundle(*later, revisions=second, run_id=601))
+    assert done.returncode == 3, done.stderr + done.stdout
+    assert world.base[:12] in world.summary.read_text()
+    assert world.stored() == {world.base, second}
+    assert [c["head_sha"] for c in world.server.state.checks] == [world.base, second]
+    assert world.shown() == [], "a push has no pull request to comment on"
+
+
+def test_a_branch_that_only_looks_like_main_extends_nothing(world):
+    bundle = world.bundle(*(run(world.head, pair=i, position=i) for i in range(3)), revisions=world.head)
+    for more in ({"head_branch": "main"}, {"event": "push", "head_branch": "main"}, {"event": "push"}):
+        assert world.publish(*world.fork(**more), bundle).returncode == 5
+    assert world.stored() == frozenset()
+
+
+def test_a_regression_is_accepted_by_label_and_reason_and_stays_accepted(world):
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06))
+    assert world.publish(*world.fork(), bundle).returncode == 3
+    world.server.state.permissions["alice"] = "write"
+    world.server.state.pulls[7]["labels"].append(LABEL)
+    event = world.comment(f"/perf accept {world.head} correctness comes first")
+    told = world.publish(*event, command="authorize")
+    assert told.returncode == 0, told.stderr
+    assert f"verb=accept\nhead_sha={world.head}\n" in told.stdout
+    assert "measured_run=500\n" in told.stdout
+    done = world.publish(*event, bundle, arguments=("--ended", "skipped"), process=True)
+    assert done.returncode == 0, done.stderr
+    assert check(world)["conclusion"] == "neutral"
+    assert "correctness comes first" in world.shown()[0]
+    with open_store(world.database) as store:
+        (kept,) = store.acknowledgements(repository="octo/train", head_sha=world.head)
+        assert (kept.author, kept.pull_request, kept.regressions) == (
+            "alice",
+            7,
+            (("gpt", "step", "unprofiled_wall_ns"),),
+        )
+        world.server.state.comments = [c for c in world.server.state.comments if c["login"] != "alice"]
+    done = world.publish(*world.fork(), bundle)
+    assert (done.returncode, check(world)["conclusion"]) == (0, "neutral"), "the database remembers"
+
+
+def test_accepting_hides_nothing_that_is_missing(world):
+    """What was not measured stays not measured, although the event of the comment does not say how measuring ended."""
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06))
+    assert world.publish(*world.fork(conclusion="failure"), bundle).returncode == 3
+    world.server.state.permissions["alice"] = "write"
+    world.server.state.pulls[7]["labels"].append(LABEL)
+    event = world.comment(f"/perf accept {world.head} correctness comes first")
+    assert world.publish(*event, bundle).returncode == 5
+    before = world.shown()
+    gone = world.publish(*event)
+    assert gone.returncode == 5
+    assert "/perf run" in gone.stderr
+    assert world.shown() == before, "bundles that GitHub has deleted overwrite no result"
+
+
+@pytest.mark.parametrize(
+    ("body", "login", "code", "said"),
+    [
+        ("nice work", "alice", 0, ""),
+        ("/perf run HEAD", "mallory", 2, "write permission"),
+        ("/perf run HEAD", "alice", 0, "verb=run"),
+        ("/perf accept HEAD because I say so", "alice", 2, "nothing was measured"),
+    ],
+)
+def test_authorize_says_what_it_decided(world, body, login, code, said):
+    world.server.state.permissions["alice"] = "write"
+    done = world.publish(*world.comment(body.replace("HEAD", world.head), login), command="authorize")
+    assert done.returncode == code, done.stderr
+    assert said in (done.stderr if code else done.stdout)
+    assert bool(done.stdout) == (said == "verb=run")
+
+
+@pytest.mark.parametrize(("ended", "code"), [("success", 0), ("failure", 5)])
+def test_a_commanded_measurement_is_incomplete_when_its_job_failed(world, ended, code):
+    world.server.state.permissions["alice"] = "write"
+    bundle = world.bundle(*sides(world.base, world.head), run_id=900)
+    done = world.publish(*world.comment(f"/perf run {world.head}"), bundle, arguments=("--ended", ended))
+    assert done.returncode == code, done.stderr
+    assert len([body for body in world.shown() if "perfci" in body]) == 1
+
+
+def test_a_stale_head_is_judged_but_not_posted(world):
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06))
+    world.server.state.pulls[7]["head_sha"] = "c" * 40
+    done = world.publish(*world.fork(), bundle)
+    assert done.returncode == 3
+    assert "has moved on" in done.stderr
+    assert (world.server.state.checks, world.shown()) == ([], [])
+
+
+def hostile_bundles(world, honest):
+    document = json.loads(gzip.decompress(honest.read_bytes()))
+    identity = document["identity"]
+    impossible = json.loads(json.dumps(document))
+    impossible["runs"][0]["series"][1]["values"] = [10**18] * 4
+    for name, content in {
+        "another commit": {**document, "identity": {**identity, "head_sha": "e" * 40}},
+        "another repository": {**document, "identity": {**identity, "repository": "octo/other"}},
+        "another run": {**document, "identity": {**identity, "run_id": 1}},
+        "the head with itself": {**document, "identity": {**identity, "base_sha": identity["head_sha"]}},
+        "impossible numbers": impossible,
+        "not a bundle": {"format": "x"},
+    }.items():
+        path = honest.with_name(f"hostile-{name.replace(' ', '-')}.json.gz")
+        path.write_bytes(gzip.compress(json.dumps(content).encode()))
+        yield name, path
+
+
+def test_hostile_bundles_are_refused_told_and_not_stored(world):
+    honest = world.bundle(*sides(world.base, world.head), run_id=600, revisions=f"{world.base}..{world.head}")
+    for name, path in hostile_bundles(world, honest):
+        done = world.publish(*world.push(world.head, 600), path, process=name == "another commit")
+        assert done.returncode == 5, (name, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert check(world)["conclusion"] == "failure"
+        assert "refused" in world.summary.read_text(), name
+        assert world.stored() == frozenset(), name
+
+
+def test_no_bundle_is_posted_as_not_measured(world):
+    done = world.publish(*world.fork(conclusion="failure"), process=True)
+    assert done.returncode == 5
+    assert check(world)["conclusion"] == "failure"
+    assert "left no bundle" in world.shown()[0]
+
+
+def test_a_launch_that_failed_is_told_with_its_reason(world):
+    bundle = world.bundle(
+        *sides(world.base, world.head, pairs=1)[:1], arguments=("--failed", f"no nsys in {world.measured}/bin")
+    )
+    done = world.publish(*world.fork(conclusion="failure"), bundle)
+    assert done.returncode == 5
+    assert "no nsys in bin" in world.shown()[0], "without the folders of the machine"
+
+
+def test_a_later_attempt_heals_a_failed_one(world):
+    failed = world.bundle(arguments=("--failed", "the machine was busy"))
+    healed = world.bundle(*sides(world.base, world.head), attempt=2)
+    assert world.publish(*world.fork(run_attempt=2), failed, healed).returncode == 0
+    assert world.publish(*world.fork(run_attempt=1), failed, healed).returncode == 5, "an attempt of the future"
+
+
+def test_a_broken_configuration_is_told_on_the_pull_request(world):
+    (world.measured / "perfci.yaml").write_text("workloads: []\nmeasure: {warmup: 3}\n")
+    done = world.publish(*world.fork(conclusion="failure"), world.bundle_of(f"{world.base}..{world.head}"))
+    assert done.returncode == 5
+    assert "unknown key" in world.shown()[0]
+    assert str(world.measured) not in world.shown()[0]
+
+
+def test_a_workload_that_is_missing_or_spoiled_is_not_green(world):
+    config = CONFIG.replace("judge:", "  - {name: bert, command: python train.py}\njudge:")
+    (world.trusted / "perfci.yaml").write_text(config)
+    bundle = world.bundle(*sides(world.base, world.head))
+    done = world.publish(*world.fork(), bundle)
+    assert done.returncode == 5
+    assert "bert" in world.shown()[0]
+    done = world.publish(*world.fork(), bundle, arguments=("--workload", "gpt"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_launches_spoiled_is_not_measured(world):
+    bundle = world.bundle(*map(spoiled, sides(world.base, world.head)))
+    assert world.publish(*world.fork(), bundle).returncode in (4, 5)
+    assert check(world)["conclusion"] != "success"
+
+
+def test_two_kinds_of_gpu_are_judged_apart(world):
+    fast = world.bundle(*sides(world.base, world.head))
+    slow = sides(world.base, world.head, slower=0.06, gpu="NVIDIA A100", schedule="u")
+    with open_store(f"sqlite:///{world.root / 'other.db'}") as store:
+        store.add_runs(slow)
+    other = world.bundle_of(f"{world.base}..{world.head}", arguments=("--db", f"sqlite:///{world.root / 'other.db'}"))
+    done = world.publish(*world.fork(), fast, other, arguments=("-f", "json"))
+    assert done.returncode == 3, done.stderr
+    verdicts = {
+        w["workload"]: {r["verdict"] for r in w["rows"] if r["verdict"]} for w in json.loads(done.stdout)["workloads"]
+    }
+    assert verdicts["gpt on NVIDIA H200"] == {"PASS"}
+    assert "REGRESSION" in verdicts["gpt on NVIDIA A100"]
+
+
+@pytest.mark.parametrize(("slower", "code"), [(0.06, 3), (0.0, 6)])
+def test_a_refusing_github_changes_no_verdict(world, slower, code):
+    bundle = world.bundle(*sides(world.base, world.head, slower=slower))
+    for method, part in (("POST", "/check-runs"), ("POST", "/statuses/"), ("POST", "/comments")):
+        world.server.state.fail(method, part, 403, "Resource not accessible by integration", times=9)
+    done = world.publish(*world.fork(), bundle, process=True)
+    assert done.returncode == code, done.stderr
+    assert "not accessible by integration" in done.stderr
+    assert world.summary.read_text().startswith("## ")
+    assert world.server.state.token not in done.stderr + done.stdout + world.summary.read_text()
+
+
+def test_without_a_token_or_a_database_the_verdict_is_still_given(world):
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06))
+    done = world.publish(*world.fork(), bundle, GITHUB_TOKEN="")
+    assert done.returncode == 3
+    assert "no GitHub token" in done.stderr
+    assert world.summary.exists()
+    url = "postgresql+psycopg://someone:hunter2@127.0.0.1:1/none"
+    done = world.publish(*world.fork(), bundle, arguments=("--db", url))
+    assert done.returncode == 3, done.stderr
+    assert "hunter2" not in done.stderr + done.stdout + world.summary.read_text()
+    assert "database could not be reached" in world.shown()[0]
+
+
+def step(world, mode, name="push", payload=None, *, cwd=None, **environ):
+    """The shipped action's script with the real perfci."""
+    runner = world.root / "runner"
+    runner.mkdir(exist_ok=True)
+    if not (runner / "perfci-venv").exists():
+        (runner / "perfci-venv").symlink_to(sys.prefix)
+    (world.root / "event.json").write_text(json.dumps(payload or {}))
+    unset = ("WORKLOAD", "GPU_LABELS", "BASE", "HEAD_REVISION", "BUNDLES", "PERFCI_DATABASE_URL")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PERFCI_", "GITHUB_", "GH_"))}
+    return subprocess.run(
+        ["bash", SCRIPT],
+        cwd=cwd or world.trusted,
+        env={
+            **clean,
+            **dict.fromkeys(unset, ""),
+            "MODE": mode,
+            "GPU": "h200",
+            "RUNNER_TEMP": str(runner),
+            "GITHUB_OUTPUT": str(world.root / "output"),
+            "GITHUB_EVENT_NAME": name,
+            "GITHUB_EVENT_PATH": str(world.root / "event.json"),
+            "GITHUB_REPOSITORY": "octo/train",
+            "GITHUB_RUN_ID": "500",
+            "GITHUB_API_URL": world.server.url,
+            "GITHUB_SERVER_URL": world.server.web_url,
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_shipped_script_carries_a_crash_from_the_runner_to_the_pull_request(world):
+    """Plan, measure (the training crashes at once), publish: as the workflows call it."""
+    planned = step(world, "plan", GPU_LABELS="h200 a100")
+    assert planned.returncode == 0, planned.stderr
+    assert "count=2" in (world.root / "output").read_text()
+    world.git("checkout", "-q", "topic")
+    (world.measured / "train.py").write_text("raise SystemExit('no such data set')\n")
+    world.head = world.commit()
+    world.server.state.pulls[7]["head_sha"] = world.head
+    measured = step(world, "measure", cwd=world.measured, WORKLOAD="gpt", BASE=world.base, HEAD_REVISION=world.head)
+    assert measured.returncode == 5, measured.stderr + measured.stdout
+    folder = world.root / "runner" / "perfci-bundle"
+    assert (folder / "perfci-h200-gpt.json.gz").exists()
+    event, payload = world.fork(conclusion="failure")
+    token = world.server.state.token
+    links = "dashboard=https://perf.example/"
+    done = step(world, "publish", event, payload, BUNDLES=str(folder), GITHUB_TOKEN=token, LINKS=links)
+    assert done.returncode == 5, done.stderr
+    (comment,) = world.shown()
+    assert links.partition("=")[2] in comment
+    assert "train.py" in comment or "gpt" in comment
+    assert str(world.measured) not in comment
