@@ -41,7 +41,7 @@ def pageable_copies() -> None:
 
 def serial_loader() -> None:
     """DataLoader without worker processes: the training thread makes every batch itself."""
-    _with_arguments(torch.utils.data.DataLoader, num_workers=0, persistent_workers=False)
+    _with_arguments(torch.utils.data.DataLoader, num_workers=0, persistent_workers=False, prefetch_factor=None)
 
 
 def unfused_optimizer() -> None:
@@ -94,17 +94,22 @@ def float32_layer() -> None:
 def slower_matmul(columns: int) -> None:
     """Feed-forward layers with `columns` more of 4,096 hidden units: the same kernels, each a little slower.
 
-    How much slower the whole step is depends on the model; the profile of an unplanted twin tells it.
+    The units that are added are zero and stay zero, so losses and random numbers are those of the clean twin. How much
+    slower the whole step is depends on the model; the profile of an unplanted twin tells it.
     """
     plain = nn.Linear.__init__
 
     @functools.wraps(plain)
-    def make(self: nn.Linear, inputs: int, outputs: int, *given: Any, **named: Any) -> None:
-        if outputs == 4 * inputs:
-            outputs += columns * outputs // 4096
-        elif inputs == 4 * outputs:
-            inputs += columns * inputs // 4096
-        plain(self, inputs, outputs, *given, **named)
+    def make(self: nn.Linear, in_features: int, out_features: int, *given: Any, **named: Any) -> None:
+        plain(self, in_features, out_features, *given, **named)
+        rows = columns * out_features // 4096 if out_features == 4 * in_features else 0
+        more = columns * in_features // 4096 if in_features == 4 * out_features else 0
+        if not rows and not more:
+            return
+        self.in_features, self.out_features = in_features + more, out_features + rows
+        self.weight = nn.Parameter(nn.functional.pad(self.weight.detach(), (0, more, 0, rows)))
+        if self.bias is not None:
+            self.bias = nn.Parameter(nn.functional.pad(self.bias.detach(), (0, rows)))
 
     nn.Linear.__init__ = make  # type: ignore[method-assign]
 

@@ -63,7 +63,7 @@ loader = torch.utils.data.DataLoader(
     persistent_workers=WORKERS > 0,
 )  # fmt: skip
 model = resnet().to(device, memory_format=torch.channels_last)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * BATCH / 256, momentum=0.9, weight_decay=1e-4)
 scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
 
 while True:  # perfci ends the process once it has measured
