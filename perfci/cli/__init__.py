@@ -23,6 +23,7 @@ _COMMANDS = {
     "trace": "perfci.cli.traces:trace",
     "calibrate": "perfci.cli.measure:calibrate",
     "baseline": "perfci.cli.baseline:baseline",
+    "history": "perfci.cli.history:history",
     "plan": "perfci.cli.github:plan",
     "authorize": "perfci.cli.github:authorize",
     "bundle": "perfci.cli.github:bundle",

@@ -18,6 +18,7 @@ _HELP = {
     "trace": "Write a Perfetto timeline of the median step.",
     "calibrate": "Measure one revision against itself: noise floors and false alarms.",
     "baseline": "Accept, show or check reviewed baseline files.",
+    "history": "Show where the level of a metric changed along the main line.",
     "plan": "Print the jobs of a comparison, for a CI matrix.",
     "authorize": "Decide about a /perf comment on a pull request.",
     "bundle": "Pack measured runs for publishing.",

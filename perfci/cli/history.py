@@ -1,0 +1,66 @@
+"""``perfci history``: where the level of a metric changed along the main line."""
+
+from pathlib import Path
+
+import click
+
+from perfci.cli.options import config_options
+from perfci.errors import UsageError
+
+
+@click.command(short_help="Show where the level of a metric changed along the main line.")
+@click.argument("revision", required=False, default="HEAD")
+@click.option("-w", "--workload", required=True, help="Workload.")
+@click.option("--phase", default="step", show_default=True, help="Phase; `step` is the whole step, `run` the launch.")
+@click.option("--metric", default="unprofiled_wall_ns", show_default=True, help="Metric (docs/metrics.md).")
+@click.option("--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Commits to look back.")
+@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@config_options
+def history(
+    *,
+    revision: str,
+    workload: str,
+    phase: str,
+    metric: str,
+    limit: int,
+    format_name: str,
+    config_path: Path | None,
+    database_url: str | None,
+) -> None:
+    """Show the levels of a metric along the first parents of REVISION (default: HEAD), and between which two measured
+    commits each change lies."""
+    from perfci.model.metrics import METRICS  # noqa: PLC0415  (each command pays only for what it uses)
+    from perfci.pipeline.history import history_of  # noqa: PLC0415
+    from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.report.history import history_document, history_json, history_text  # noqa: PLC0415
+    from perfci.store.store import open_store  # noqa: PLC0415
+
+    if metric not in METRICS:
+        raise UsageError(f"unknown metric {metric!r}", wanted=f"one of: {', '.join(METRICS)}")
+    workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
+    with open_store(workspace.project.database_url) as store:
+        found = history_of(
+            workspace, store, workload=workload, phase=phase, metric=metric, revision=revision, limit=limit
+        )
+    if not found:
+        raise UsageError(
+            f"no measured commit of {workload} {phase}/{metric} among the last {limit} of {revision}",
+            todo="perfci run measures one",
+        )
+    if format_name == "json":
+        documents = [
+            history_document(
+                workload=h.workload,
+                phase=h.phase,
+                metric=h.metric,
+                key_hash=h.key_hash,
+                entries=h.entries,
+                report=h.report,
+            )
+            for h in found
+        ]
+        click.echo(history_json(documents), nl=False)
+        return
+    for one in found:
+        title = f"{workload} {phase}/{metric} (environment {one.key_hash[:8]})"
+        click.echo(history_text(title, metric, one.entries, one.report), nl=False)
