@@ -118,12 +118,19 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
         if hosts[0] == hosts[1]:
             return
         direction = TO_DEVICE if hosts[0] else TO_HOST
-        pageable = not (source if hosts[0] else result).is_pinned()
+        pageable = not _is_pinned(source if hosts[0] else result)
         moved_bytes = source.numel() * source.element_size()
         self._recorder.note(PAGEABLE_COPY if pageable else COPY, direction, moved_bytes=moved_bytes)
         waits = not named.get("non_blocking", args[2] if name == "aten::copy_" and len(args) > 2 else False)
         if self.notes_reads and (waits or (pageable and direction == TO_HOST)):
             self._recorder.note(SYNC, name)
+
+
+def _is_pinned(tensor: Any) -> bool:
+    try:
+        return bool(tensor.is_pinned())
+    except RuntimeError:  # layouts that cannot tell
+        return False
 
 
 def _reads(name: str, args: tuple[Any, ...]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from perfci.model.finding import Confidence, Finding, Quantity
 from perfci.phases.collectors import CaptureError, open_collector
+from perfci.phases.plan import plan_from
 from perfci.probe.attach import attach_locations
 from perfci.probe.locations import LocationKind, read_locations
 
@@ -376,3 +377,10 @@ def test_collectors_of_others(monkeypatch, tmp_path):
     for name in ("perfci.no_such:Probe", "perfci.probe.collector:Nothing"):
         with pytest.raises(CaptureError, match="cannot be loaded"):
             open_collector(name, torch_trace=str(tmp_path / "x.json"))
+
+
+def test_a_collector_of_others_needs_a_file_to_write(tmp_path):
+    environment = {"PERFCI_SIDECAR": str(tmp_path / "s.json"), "PERFCI_CAPTURE": "some.module:Collector"}
+    with pytest.raises(ValueError, match="needs PERFCI_TORCH_TRACE"):
+        plan_from(environment)
+    assert plan_from(environment | {"PERFCI_TORCH_TRACE": "t.json"}).collector == "some.module:Collector"

@@ -148,3 +148,8 @@ def test_two_ranks_through_the_runner(project, checkout, tmp_path):
     assert {x.phases for x in reduced} <= {("backward",)}
     (step,) = {x.count_per_step for x in locations if x.text == "optimizer.step()" and "addcdiv" in x.name}
     assert step > 0
+
+
+def test_the_page_names_every_workload(project):
+    rows = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "workloads.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(project.workload_names())
