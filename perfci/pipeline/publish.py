@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfci import __version__
 from perfci.bundle import Bundle, BundleError, ExpectedIdentity
-from perfci.errors import BackendError, ExitCode, MeasurementError, UsageError
+from perfci.errors import BackendError, ExitCode, MeasurementError, PerfciError, UsageError
 from perfci.github.acceptance import Acceptance
 from perfci.github.address import Address
 from perfci.github.command import Authorized, Refusal, Verb, authorize, measured_event
@@ -27,6 +27,9 @@ from perfci.pipeline.received import receive
 from perfci.pipeline.workspace import Workspace
 from perfci.report.context import Link, ReportContext
 from perfci.store.store import Store, open_store
+
+_NO_DATABASE = "sqlite://"
+"""An empty one in memory: what is known when the database cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +134,7 @@ def run_publish(
             store = stack.enter_context(open_store(workspace.project.database_url))
             case = _Case(workspace=workspace, store=store, subject=subject, request=request)
         except BackendError as error:
-            store = stack.enter_context(open_store("sqlite://"))
+            store = stack.enter_context(open_store(_NO_DATABASE))
             case = _Case(workspace=workspace, store=store, subject=subject, request=request, memory=True)
             case.problem(error)
         comparison = case.compared(now)
@@ -182,7 +185,7 @@ class _Case:
     hint: int | None = None
     problems: list[str] = field(default_factory=list)
 
-    def problem(self, error: BackendError) -> None:
+    def problem(self, error: PerfciError) -> None:
         """Something that must be told, but does not change the verdict."""
         self.problems.append(str(error))
 
@@ -205,7 +208,9 @@ class _Case:
         try:
             bundle = receive(self.request.bundles, expected, now=now)
         except BundleError as error:
-            self.problems.append(str(error))
+            if self.subject.again:
+                raise  # what stands on the pull request was good: leave it
+            self.problem(error)
             return nothing_measured(event, f"the bundle of {run} was refused: {error.seen}")
         self.hint = bundle.identity.pull_request
         comparison = self._judged(bundle)
@@ -257,7 +262,7 @@ class _Case:
                         accepted_at=new.accepted_at,
                     )
                 )
-        except BackendError as error:
+        except (BackendError, MeasurementError) as error:
             self.problem(error)
 
     def _extend_history(self, bundle: Bundle, head_sha: str) -> None:
@@ -265,21 +270,28 @@ class _Case:
             return
         try:
             self.store.add_runs(run for run in bundle.runs if run.revision.commit == head_sha)
-        except BackendError as error:
+        except (BackendError, MeasurementError) as error:
             self.problem(error)
 
     def _judged(self, bundle: Bundle) -> Comparison:
+        if not self.memory:
+            try:
+                return self._judged_with(self.store, bundle, with_history=self.subject.event.trusted_code)
+            except BackendError as error:
+                self.problem(error)
+        with open_store(_NO_DATABASE) as empty:
+            comparison = self._judged_with(empty, bundle, with_history=False)
+        text = "the database could not be reached: noise floors, history and earlier acceptances are not known"
+        return replace(comparison, notes=(*comparison.notes, Note(code="database-unreachable", text=text)))
+
+    def _judged_with(self, store: Store, bundle: Bundle, *, with_history: bool) -> Comparison:
         patterns = self.subject.patterns
-        comparison = compare_bundle(
+        return compare_bundle(
             self.workspace,
-            self.store,
+            store,
             bundle,
-            with_history=self.subject.event.trusted_code and not self.memory,
+            with_history=with_history,
             patterns=patterns or (),
             preset=self.request.preset,
             must_hold_all=patterns is not None,
         )
-        if not self.memory:
-            return comparison
-        text = "the database could not be reached: noise floors, history and earlier acceptances are not known"
-        return replace(comparison, notes=(*comparison.notes, Note(code="database-unreachable", text=text)))
