@@ -38,7 +38,7 @@ def forward(model, x):
             raise SystemExit
         return model(x).square().mean()
 
-reads = [lambda t: t.tolist() if t.item() else t, lambda t: float(t)]  # lambdas
+reads = [lambda t: t.tolist() if t.item() else t, lambda t: float(t.detach())]  # lambdas
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for index, x in enumerate(phases.loop([torch.ones(2, 4) for _ in range(20)])):
@@ -87,7 +87,7 @@ def test_each_read_is_found_at_its_line_in_its_phase(reads):
     assert by_text == {
         "wrapper.last = loss.item()": ("train.py", ()),
         "if model(x).sum() > 1e9:": ("train.py", ("forward",)),
-        "reads = [lambda t: t.tolist() if t.item() else t, lambda t: float(t)]": ("train.py", ("log",)),
+        "reads = [lambda t: t.tolist() if t.item() else t, lambda t: float(t.detach())]": ("train.py", ("log",)),
         "print(loss)": ("train.py", ("log",)),
         "return f'{t:.3f}'": ("tool/log.py", ("inner", "log")),
         "x[x > 0].nonzero()": ("train.py", ("log",)),
