@@ -33,8 +33,8 @@ class Confidence(StrEnum):
 class Finding:
     """A known pattern seen by a rule: what, where, the numbers behind it, and what a performance engineer would do.
 
-    The first ``evidence`` is the cost: what the pattern takes per step, or how often it happens where time means little;
-    two traces are compared by it.
+    The first ``evidence`` is the cost: what the pattern takes per step, or how often it happens where time means
+    little; two traces are compared by it.
     """
 
     rule: str
