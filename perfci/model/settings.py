@@ -30,7 +30,7 @@ class Gate:
     workload: str = "*"
     budget_ratio: float = 0.0
     required: bool = False
-    """True for a gate the user wrote: measured on neither side it is NOT_MEASURED. Built-in gates apply where they can."""
+    """True for a gate the user wrote: measured on neither side it is NOT_MEASURED. Built-in gates apply if they can."""
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -103,7 +103,7 @@ class WorkloadSpec:
     prepare: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     golden_losses: tuple[float, ...] = ()
-    """Losses that every launch must reproduce within ``loss_tolerance_ratio``; outside it is not comparable, not fast."""
+    """Losses that every launch must reproduce within ``loss_tolerance_ratio``; outside, it is not comparable."""
     loss_tolerance_ratio: float = 0.05
     autophase: bool = False
     """True for a script that marks nothing itself: `perfci.autophase` is injected into its processes."""

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from publish_world import CONFIG, run, sides, spoiled
 
+from perfci.config.baselines import write_baseline
+from perfci.stats.pinned import pin
 from perfci.store.store import open_store
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -82,6 +84,47 @@ def test_pushes_to_main_make_the_history_they_are_judged_by(world):
     assert world.stored() == {world.base, second}
     assert [c["head_sha"] for c in world.server.state.checks] == [world.base, second]
     assert world.shown() == [], "a push has no pull request to comment on"
+
+
+@pytest.mark.parametrize(("syncs", "code"), [(1, 0), (2, 3)])
+def test_the_first_push_is_judged_by_a_reviewed_baseline_file(world, syncs, code):
+    level = [run(world.base, pair=i, position=i) for i in range(5)]
+    write_baseline(world.trusted / "baselines", pin(level, reason="agreed", accepted_on="2026-01-01"))
+    pushed = [run(world.base, pair=i, position=50 + i, syncs=syncs) for i in range(5)]
+    bundle = world.bundle(*pushed, revisions=world.base, run_id=600)
+    done = world.publish(*world.push(world.base, 600), bundle, arguments=("-f", "json"))
+    (workload,) = json.loads(done.stdout)["workloads"]
+    (row,) = (row for row in workload["rows"] if row["metric"] == "sync_count")
+    assert row["verdict"] == ("PASS", "REGRESSION")[syncs - 1]
+    assert done.returncode == code, done.stderr
+    assert "agreed" in world.summary.read_text()
+
+
+def test_a_changed_machine_starts_a_new_history_and_is_not_green(world):
+    first = world.bundle(*(run(world.base, pair=i, position=i) for i in range(3)), revisions=world.base, run_id=600)
+    world.publish(*world.push(world.base, 600), first)
+    second = world.commit()
+    world.clone()
+    moved = [run(second, pair=i, position=50 + i, schedule="t", gpu="NVIDIA B200") for i in range(3)]
+    done = world.publish(*world.push(second, 601), world.bundle(*moved, revisions=second, run_id=601))
+    assert done.returncode == 4, done.stderr
+    assert "B200" in world.summary.read_text()
+    third = world.commit()
+    world.clone()
+    again = [run(third, pair=i, position=90 + i, schedule="u", gpu="NVIDIA B200", syncs=2) for i in range(3)]
+    done = world.publish(*world.push(third, 602), world.bundle(*again, revisions=third, run_id=602))
+    assert done.returncode == 3, done.stderr
+    assert second[:12] in world.summary.read_text()
+
+
+def test_a_merge_queue_entry_gets_a_check_and_no_comment(world):
+    bundle = world.bundle(*sides(world.base, world.head, syncs=2))
+    event = world.fork(
+        event="merge_group", head_branch="gh-readonly-queue/main/pr-7", head_repository={"full_name": "octo/train"}
+    )
+    assert world.publish(*event, bundle).returncode == 3
+    assert [(c["head_sha"], c["conclusion"]) for c in world.server.state.checks] == [(world.head, "failure")]
+    assert (world.shown(), world.stored()) == ([], frozenset())
 
 
 def test_a_branch_that_only_looks_like_main_extends_nothing(world):
@@ -325,7 +368,7 @@ def test_the_shipped_script_carries_a_crash_from_the_runner_to_the_pull_request(
     assert planned.returncode == 0, planned.stderr
     assert "count=2" in (world.root / "output").read_text()
     world.git("checkout", "-q", "topic")
-    (world.measured / "train.py").write_text("raise SystemExit('no such data set')\n")
+    world.base = world.commit(**{"train.py": "raise SystemExit('no such data set')\n"})  # either side may be first
     world.head = world.commit()
     world.server.state.pulls[7]["head_sha"] = world.head
     measured = step(world, "measure", cwd=world.measured, WORKLOAD="gpt", BASE=world.base, HEAD_REVISION=world.head)
