@@ -86,8 +86,9 @@ def test_pushes_to_main_make_the_history_they_are_judged_by(world):
     assert world.shown() == [], "a push has no pull request to comment on"
 
 
-@pytest.mark.parametrize(("syncs", "code"), [(1, 0), (2, 3)])
+@pytest.mark.parametrize(("syncs", "code"), [(1, 4), (2, 3)])
 def test_the_first_push_is_judged_by_a_reviewed_baseline_file(world, syncs, code):
+    """Counts decide; step time cannot within a budget of 2 %, which is what a machine may drift (decision 0043)."""
     level = [run(world.base, pair=i, position=i) for i in range(5)]
     write_baseline(world.trusted / "baselines", pin(level, reason="agreed", accepted_on="2026-01-01"))
     pushed = [run(world.base, pair=i, position=50 + i, syncs=syncs) for i in range(5)]
