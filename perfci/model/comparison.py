@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from perfci.model.environment import Environment, KeyDifference
-from perfci.model.finding import Finding
+from perfci.model.finding import Finding, SourceLocation
 from perfci.model.metrics import METRICS, Kind
 from perfci.model.run import Note, Revision
 from perfci.model.verdict import Tally, Verdict
@@ -133,6 +133,8 @@ class KernelChange:
     candidate_count: float
     baseline_ns: float
     candidate_ns: float
+    location: SourceLocation | None = None
+    """Where the user's code asks for it, when that was found out."""
 
     @property
     def delta_ns(self) -> float:

@@ -12,6 +12,7 @@ from perfci.model.settings import JudgeSettings
 from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, with_cumulative
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import golden_losses, judge_all, with_gates
+from perfci.pipeline.locate import located
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
@@ -66,6 +67,7 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         {name: runs.candidate for name, runs in chosen.items()},
         notes={name: runs.notes for name, runs in chosen.items()},
     )
+    judged = tuple(_with_places(result, measured) for result in judged)
     judged = with_cumulative(workspace, judged, {name: runs.candidate for name, runs in chosen.items()}, case.settings)
     comparison = Comparison(
         baseline=baseline,
@@ -244,6 +246,14 @@ def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload
     if not known or (imported and not patterns):
         return ()
     return workspace.project.select(patterns, preset=request.preset)
+
+
+def _with_places(workload: WorkloadComparison, measured: Measured) -> WorkloadComparison:
+    """Lines of code at findings and kernels, where the probe was launched; a note where its launch failed."""
+    name = workload.workload
+    if name in measured.places:
+        workload = located(workload, *measured.places[name])
+    return replace(workload, notes=(*workload.notes, measured.notes[name])) if name in measured.notes else workload
 
 
 def _with_failure(workload: WorkloadComparison, failure: Note | None) -> WorkloadComparison:

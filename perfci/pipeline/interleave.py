@@ -13,9 +13,11 @@ from perfci.model.comparison import WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.bench import Bench, Place
+from perfci.pipeline.locate import not_located, probe, wants_probe
 from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
+from perfci.probe.locations import Location
 from perfci.stats.plan import PAIRS_PER_BLOCK, next_action
 from perfci.store.store import Store
 
@@ -34,6 +36,9 @@ class Measured:
     baseline: Runs = field(default_factory=dict)
     candidate: Runs = field(default_factory=dict)
     failures: dict[str, Note] = field(default_factory=dict)
+    places: dict[str, tuple[tuple[Location, ...], tuple[Location, ...]]] = field(default_factory=dict)
+    """Lines of code seen by the probe, of baseline and candidate."""
+    notes: dict[str, Note] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +81,7 @@ class Session:
                     break
                 if (block + 1) * PAIRS_PER_BLOCK >= limits.min_launches and self._enough():
                     break
+            self._locate(bench, sides, workloads)
         return self.measured
 
     def _prepare(self, workloads: Sequence[Workload], sides: Mapping[SideName, Worktree]) -> None:
@@ -140,6 +146,26 @@ class Session:
         self.store.add_runs([run])
         self.progress.line(said(run, slot.pair + 1, most, side=slot.side.value))
         return run
+
+    def _locate(self, bench: Bench, sides: Mapping[SideName, Worktree], workloads: Sequence[Workload]) -> None:
+        """Launch both sides of a workload once more under the probe, where that may name lines of code."""
+        wanted = {r.workload for r in self.judge(self.measured.baseline, self.measured.candidate) if wants_probe(r)}
+        for workload in workloads:
+            name = workload.spec.name
+            if name not in wanted:
+                continue
+            self.progress.status(f"{name}: looking for the lines of code behind the findings")
+            places = []
+            try:
+                for side, worktree in sides.items():
+                    folder = launch_folder(self.workspace, self.schedule, self._position, f"probe-{side.value}-{name}")
+                    self._position += 1
+                    places.append(probe(bench, workload, worktree.path, folder))
+            except MeasurementError as error:
+                self.measured.notes[name] = not_located(error)
+                self.progress.line(f"{name}: {self.measured.notes[name].text}")
+                continue
+            self.measured.places[name] = (places[0], places[1])
 
     def _give_up(self, name: str, error: MeasurementError) -> None:
         self.measured.failures[name] = Note(code="launch-failed", text=str(error))

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from perfci.model.comparison import Comparison, Effect, KernelChange, Row, Side
-from perfci.model.finding import Finding
+from perfci.model.finding import Finding, SourceLocation
 from perfci.model.metrics import METRICS, Unit
 from perfci.model.run import Note, Revision
 from perfci.model.verdict import Tally, Verdict, exit_code_of
@@ -147,7 +147,6 @@ def _effect_note(row: Row) -> str | None:
 
 
 def _finding(finding: Finding) -> Json:
-    place = finding.location
     return {
         "rule": finding.rule,
         "phase": finding.phase,
@@ -159,8 +158,12 @@ def _finding(finding: Finding) -> Json:
         "new": finding.new,
         "worsened": finding.worsened,
         "docs": finding.docs,
-        "location": None if place is None else {"path": place.path, "line": place.line},
+        "location": _place(finding.location),
     }
+
+
+def _place(place: SourceLocation | None) -> Json | None:
+    return None if place is None else {"path": place.path, "line": place.line}
 
 
 def _kernel(change: KernelChange) -> Json:
@@ -174,4 +177,5 @@ def _kernel(change: KernelChange) -> Json:
         "baseline_ns": finite(change.baseline_ns),
         "candidate_ns": finite(change.candidate_ns),
         "delta_ns": finite(change.delta_ns),
+        "location": _place(change.location),
     }

@@ -153,7 +153,7 @@ def _kernels(workload: WorkloadView) -> Iterable[Block]:
         cells = (
             kernel.change,
             code(kernel.phase, cell=True),
-            code(kernel.name, cell=True),
+            code(kernel.name, cell=True) + (f" at {code(kernel.location, cell=True)}" if kernel.location else ""),
             " → ".join(kernel.launches),
             " → ".join(kernel.time),
             kernel.delta,

@@ -194,8 +194,9 @@ def _kernels(workload: WorkloadView) -> Iterable[RenderableType]:
     yield _heading("kernels that changed, per step")
     for kernel in workload.kernels[:MAX_KERNELS]:
         launches = f"{kernel.launches[0]} → {kernel.launches[1]} launches"
+        place = f", at {kernel.location}" if kernel.location else ""
         times = f"{kernel.time[0]} → {kernel.time[1]}"
-        yield _bullet(f"{kernel.change}: {kernel.name} in {kernel.phase}: {times} ({kernel.delta}), {launches}")
+        yield _bullet(f"{kernel.change}: {kernel.name} in {kernel.phase}: {times} ({kernel.delta}), {launches}{place}")
     if len(workload.kernels) > MAX_KERNELS:
         yield _bullet(f"{len(workload.kernels) - MAX_KERNELS:,} more; -f html or json lists them")
 

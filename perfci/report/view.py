@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfci.model.comparison import Comparison, KernelChange, Row, WorkloadComparison
 from perfci.model.environment import ENVIRONMENT_FIELDS, Environment
-from perfci.model.finding import Finding, Quantity
+from perfci.model.finding import Finding, Quantity, SourceLocation
 from perfci.model.metrics import METRICS, Kind, Unit
 from perfci.model.run import Note, Revision
 from perfci.model.verdict import Verdict
@@ -95,6 +95,7 @@ class KernelView:
     launches: tuple[str, str]
     time: tuple[str, str]
     delta: str
+    location: str
     source: KernelChange
 
 
@@ -338,9 +339,13 @@ def _finding(finding: Finding) -> FindingView:
         advice=clean(finding.advice, limit=PROSE_LIMIT),
         standing="new" if finding.new else "worse" if finding.worsened else "on both sides",
         docs=clean(finding.docs, limit=200) if finding.docs else "",
-        location="" if place is None else f"{clean(place.path, limit=160)}:{place.line}",
+        location=_location(place),
         source=finding,
     )
+
+
+def _location(place: SourceLocation | None) -> str:
+    return "" if place is None else f"{clean(place.path, limit=160)}:{place.line}"
 
 
 def _kernel(change: KernelChange) -> KernelView:
@@ -351,6 +356,7 @@ def _kernel(change: KernelChange) -> KernelView:
         launches=pair_texts(change.baseline_count, change.candidate_count, Unit.COUNT),
         time=pair_texts(change.baseline_ns, change.candidate_ns, Unit.NS),
         delta=delta_text(change.baseline_ns, change.candidate_ns, Unit.NS),
+        location=_location(change.location),
         source=change,
     )
 

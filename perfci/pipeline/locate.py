@@ -1,0 +1,58 @@
+"""Where in the user's code a finding comes from: one more launch under the probe, never timed, never judged."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfci.capture.launch import launch
+from perfci.config.load import Workload
+from perfci.errors import MeasurementError
+from perfci.model.comparison import KernelChangeKind, WorkloadComparison
+from perfci.model.run import Note
+from perfci.model.settings import Collector
+from perfci.pipeline.bench import Bench
+from perfci.probe.attach import attach_locations, kernel_location, new_operators
+from perfci.probe.locations import Location, environment, read_locations
+
+_LOCATED_RULES = {"accidental-sync", "pageable-copies", "copies-not-overlapped"}
+_GROWN = {KernelChangeKind.NEW, KernelChangeKind.MORE_LAUNCHES}
+
+
+def wants_probe(result: WorkloadComparison) -> bool:
+    """True when a probe launch could name a line: a new pattern of the kind it sees, or new kernels."""
+    findings = any(f.rule in _LOCATED_RULES and (f.new or f.worsened) and f.location is None for f in result.findings)
+    return findings or any(change.kind in _GROWN for change in result.kernel_changes)
+
+
+def probe(bench: Bench, workload: Workload, checkout: Path, folder: Path) -> tuple[Location, ...]:
+    """The places of one launch under the probe. Raises MeasurementError when the launch fails."""
+    launched = launch(
+        workload.spec,
+        replace(workload.measure, collector=Collector.TORCH),
+        checkout=checkout,
+        out_dir=folder,
+        tool=None,
+        has_cuda=bool(bench.gpus),
+        extra_environment=environment(checkout),
+    )
+    return read_locations(launched.trace_paths, checkout)
+
+
+def located(
+    result: WorkloadComparison, baseline: Sequence[Location], candidate: Sequence[Location]
+) -> WorkloadComparison:
+    """The comparison with lines of code at the findings and kernels that leave little doubt."""
+    added = new_operators(baseline, candidate)
+    return replace(
+        result,
+        findings=attach_locations(result.findings, candidate),
+        kernel_changes=tuple(
+            replace(change, location=change.location or kernel_location(change, added))
+            for change in result.kernel_changes
+        ),
+    )
+
+
+def not_located(error: MeasurementError) -> Note:
+    """What to say when the probe failed: lines are missing, the verdict is not touched."""
+    return Note(code="not-located", text=f"no lines of code are named: the probe launch failed: {error.seen}")
