@@ -64,11 +64,34 @@ def summary_of(case: str, document: dict[str, Any], code: int, seconds: float) -
         "regressed": bad,
         "inconclusive": undecided,
         "effects": effects,
-        "new_findings": [f"{f['rule']} in {f['phase']}" for f in workload["findings"] if f["new"]],
-        "worsened_findings": [f"{f['rule']} in {f['phase']}" for f in workload["findings"] if f.get("worsened")],
+        "samples": {
+            f"{row['phase']}/{row['metric']}": [row["baseline"]["samples"], row["candidate"]["samples"]]
+            for row in rows
+            if row["verdict"] is not None and row["kind"] == "noisy"
+        },
+        "new_findings": [told(finding) for finding in workload["findings"] if finding["new"]],
+        "worsened_findings": [told(finding) for finding in workload["findings"] if finding["worsened"]],
         "launches": [workload["baseline_launches"], workload["candidate_launches"]],
         "seconds": round(seconds, 1),
     }
+
+
+def told(finding: dict[str, Any]) -> str:
+    """A finding in one line, with its place in the code where one was found."""
+    place = finding["location"]
+    return f"{finding['rule']} in {finding['phase']}" + (f" at {place['path']}:{place['line']}" if place else "")
+
+
+def condense(folder: Path) -> None:
+    """Write summary.json from the comparisons that a run of this script left in ``folder``."""
+    summaries = []
+    for path in sorted(folder.glob("[0-9][0-9]-*.json")):
+        document = json.loads(path.read_text())
+        case = path.stem.split("-", 1)[1].replace(f"{document['workloads'][0]['workload']}-", "", 1)
+        name = f"{document['workloads'][0]['workload']}:{case}"
+        summaries.append(summary_of(name, document, document["exit_code"], float("nan")))
+        del summaries[-1]["seconds"]
+    (folder / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
 
 
 def main() -> None:
@@ -106,12 +129,15 @@ def main() -> None:
             if done.stdout.startswith("{"):
                 (out / f"{number:02d}-{workload}-{fault}.json").write_text(done.stdout)
                 summaries.append(summary_of(case, json.loads(done.stdout), done.returncode, seconds))
+                (out / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
                 print(json.dumps(summaries[-1]), flush=True)
             else:
                 print(case, done.returncode, done.stderr[-1500:], flush=True)
-    (out / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n")
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
-    main()
+    if sys.argv[1:2] == ["--condense"]:
+        condense(Path(sys.argv[2]))
+    else:
+        main()
