@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 
-.PHONY: setup demo test lint goldens clean
+.PHONY: setup demo test lint clean
 
 setup: $(VENV)/.installed
 

@@ -156,15 +156,17 @@ class Repository:
         label = commit[:_SHORT_HASH_DIGITS] if text == commit else text
         return self._revision(label, commit)
 
-    def resolve_range(self, text: str, *, dirty: bool = False) -> tuple[Revision, Revision]:
+    def resolve_range(self, text: str, *, dirty: bool = False, to_measure: bool = True) -> tuple[Revision, Revision]:
         """Baseline and candidate of a range, with git's meaning.
 
         ``A..B``: A and B. ``A...B``: the merge base of A and B, and B (what a pull request means). An empty side is
-        HEAD. ``A`` alone means ``A..HEAD``. The candidate is resolved by ``resolve_measured``.
+        HEAD. ``A`` alone means ``A..HEAD``. A candidate ``to_measure`` is resolved by ``resolve_measured``; one of
+        which only stored runs are wanted may stand in a working tree with changes.
         """
         left, dots, right = _split_range(text)
         baseline = self.resolve(left or "HEAD")
-        candidate = self.resolve_measured(right or "HEAD", dirty=dirty)
+        wanted = right or "HEAD"
+        candidate = self.resolve_measured(wanted, dirty=dirty) if to_measure or dirty else self.resolve(wanted)
         return (self.merge_base(baseline, candidate) if dots == "..." else baseline), candidate
 
     def resolve_measured(self, text: str, *, dirty: bool = False) -> Revision:

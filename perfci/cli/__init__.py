@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         error.show()
         return ExitCode.USAGE
     except (click.Abort, KeyboardInterrupt):
-        click.echo("perfci: interrupted; nothing half-made was kept", err=True)
+        click.echo("perfci: interrupted; launches that were finished are stored", err=True)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of stdout (head, a pager) left: not our failure. Python would complain again at exit: give it

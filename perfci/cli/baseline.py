@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from perfci.cli.options import config_options
+from perfci.errors import UsageError
 
 
 @click.group(short_help="Accept, show or check reviewed baseline files.")
@@ -36,6 +37,8 @@ def accept(
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     configured = bool(workspace.project.sections)
     names = [w.spec.name for w in workspace.project.select(patterns)] if configured else list(patterns)
+    if not names:
+        raise UsageError("no workload was named, and perfci.yaml lists none", todo="name them with -w")
     with open_store(workspace.project.database_url) as store:
         paths = accept_levels(
             workspace, store, revision=revision, workloads=names, reason=reason, on=datetime.now(UTC).date()

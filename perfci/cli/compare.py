@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from perfci.cli.options import config_options, output_options, plan_outputs, workload_option, write_output
-from perfci.errors import ExitCode
+from perfci.errors import ExitCode, UsageError
 
 
 @click.command(short_help="Compare two revisions and give a verdict.")
@@ -18,7 +18,7 @@ from perfci.errors import ExitCode
 @click.option("--remeasure", is_flag=True, help="Measure both sides anew, whatever is stored.")
 @click.option("--dirty", is_flag=True, help="Take the working tree with its uncommitted changes as the candidate.")
 @click.option("--max-launches", type=click.IntRange(min=1), help="Launches per side at most (default: configuration).")
-@click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Measuring time at most.")
+@click.option("--max-minutes", type=click.FloatRange(min=0, max=10_000, min_open=True), help="Measuring time at most.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
 @click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
 @click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
@@ -85,6 +85,10 @@ def compare(
         write_output(content, output.path)
     if not no_report:
         page = workspace.private / "reports" / f"{now:%Y%m%dT%H%M%SZ}.html"
-        write_output(render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now), page)
-        click.echo(f"report page: {page}", err=True)
+        content = render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now)
+        try:
+            write_output(content, page)
+            click.echo(f"report page: {page}", err=True)
+        except UsageError as error:  # nobody asked for this page: the verdict keeps its exit code
+            click.echo(f"perfci: no report page: {error.seen}", err=True)
     return ExitCode(exit_code_of(comparison.verdict))

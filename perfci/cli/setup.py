@@ -24,7 +24,9 @@ def init(*, force: bool) -> None:
         path.write_text(TEMPLATE)
     except OSError as error:
         raise UsageError(f"{path.resolve()}: cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {path.resolve()}\nnext: edit `workloads:`, then `perfci doctor` and `perfci run`")
+    click.echo(
+        f"wrote {path.resolve()}\nnext: edit `workloads:`, commit the file, then `perfci doctor` and `perfci run`"
+    )
 
 
 @click.command(short_help="Say what this machine can do, and how to mend what it cannot.")

@@ -11,6 +11,8 @@ from perfci.errors import UsageError
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Location = tuple[str | int, ...]
 
+_DEEPEST = 50
+
 
 def read_document(path: Path, model: type[ModelT]) -> ModelT:
     """Read one YAML file into ``model``.
@@ -55,6 +57,8 @@ def parse_document(text: str, model: type[ModelT], *, name: str) -> ModelT:
 def _walk(node: yaml.Node, at: Location, lines: dict[Location, int], faults: list[str], name: str) -> None:
     """Record the line of every key and item, and find duplicate keys (PyYAML keeps the last one silently)."""
     lines.setdefault(at, node.start_mark.line + 1)
+    if len(at) > _DEEPEST:
+        raise UsageError(f"{name}:{node.start_mark.line + 1}: nested too deep, or an alias of itself")
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:

@@ -67,6 +67,10 @@ class Project:
         """All workload names, in the order of the configuration."""
         return tuple(section.name for section, _, _ in self.sections)
 
+    def knows(self, pattern: str) -> bool:
+        """True when a configured workload matches the glob or ``tag:NAME``."""
+        return any(_matches(section, pattern) for section, _, _ in self.sections)
+
     def select(self, patterns: Sequence[str] = (), *, preset: str | None = None) -> tuple[Workload, ...]:
         """Workloads whose name or tag (written ``tag:NAME``) matches any of the globs; all without patterns.
 
@@ -78,7 +82,7 @@ class Project:
                 todo="list at least one under `workloads:` (docs/configuration.md)",
             )
         for pattern in patterns:
-            if not any(_matches(section, pattern) for section, _, _ in self.sections):
+            if not self.knows(pattern):
                 raise UsageError(
                     f"no workload matches {pattern!r}",
                     wanted=f"one of: {', '.join(self.workload_names())}, or tag:NAME",
@@ -101,7 +105,7 @@ class Project:
             raise UsageError(
                 f"{name or script!r} cannot be the name of a workload",
                 wanted="letters, digits, `.`, `_` and `-`, at most 100",
-                todo="give one with --name",
+                todo="give one with -w NAME",
             ) from error
         return _workload(section, None, ".", self.general, preset=None)
 

@@ -38,6 +38,9 @@ Stringy = Annotated[
 ]
 
 
+KeyValue = Annotated[Stringy, Field(min_length=1, max_length=200)]
+
+
 class GateSection(_Section):
     """A check that can fail a comparison."""
 
@@ -120,7 +123,7 @@ class JudgeSection(_Section):
     )
     min_launches: int = Field(3, ge=1, description="launches per side before the first decision")
     max_launches: int = Field(12, ge=1, description="launches per side at most")
-    max_minutes: float = Field(30.0, gt=0, description="measuring time of one comparison at most")
+    max_minutes: float = Field(30.0, gt=0, le=10_000, description="measuring time of one comparison at most")
     gates: list[GateSection] | None = Field(None, description="checks that can fail; replaces the default gates")
 
 
@@ -130,7 +133,7 @@ class EnvironmentSection(_Section):
     allow: list[str] = Field(
         default_factory=list, description="names of variables to pass on, beyond the built-in list"
     )
-    key: dict[Name, Stringy] = Field(
+    key: dict[Name, KeyValue] = Field(
         default_factory=dict, description="additions to the comparability key, name: value"
     )
 

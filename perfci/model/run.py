@@ -114,8 +114,13 @@ class Launch:
     pair: int = 0
     position: int = 0
     seed: int | None = None
+    plan: tuple[int, int] | None = None
+    """Fewest and most launches per side that were planned for the schedule before it began: the judge's looks follow
+    from them."""
 
     def __post_init__(self) -> None:
+        if self.plan is not None and not 1 <= self.plan[0] <= self.plan[1]:
+            raise ValueError(f"wanted 1 <= fewest <= most planned launches, got {self.plan}")
         if self.started_at.tzinfo is None:
             raise ValueError("started_at must carry a time zone")
         if self.duration_ns < 0 or self.pair < 0 or self.position < 0:

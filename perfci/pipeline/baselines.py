@@ -1,7 +1,6 @@
 """Reviewed baselines: accept the levels of a revision, and judge a revision against them, with or without history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -9,13 +8,15 @@ from perfci.config.baselines import read_baselines, write_baseline
 from perfci.config.load import Workload
 from perfci.errors import UsageError
 from perfci.model.baseline import PinnedBaseline
-from perfci.model.comparison import Comparison, WorkloadComparison
-from perfci.model.environment import Environment
+from perfci.model.comparison import Comparison
+from perfci.model.environment import Environment, key_differences
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
+from perfci.pipeline.judging import environment_of
 from perfci.pipeline.sides import unmeasured
 from perfci.pipeline.workspace import Workspace
-from perfci.stats.pinned import join_cumulative, judge_pinned, pin
+from perfci.stats.judge import count_noisy_gates
+from perfci.stats.pinned import judge_pinned, pin
 from perfci.store.store import Store
 
 PINNED_LABEL = "@baseline"
@@ -31,7 +32,7 @@ def accept(
     """
     if not reason.strip():
         raise UsageError("no reason given", wanted="--reason: why these levels are right; reviewers will read it")
-    identity = _identity(workspace, store, revision)
+    identity = identity_of(workspace, store, revision)
     written = []
     for workload in workloads:
         runs = [run for run in store.runs(workload, identity) if not run.spoiled]
@@ -47,7 +48,7 @@ def accept(
     return tuple(written)
 
 
-def _identity(workspace: Workspace, store: Store, text: str) -> str:
+def identity_of(workspace: Workspace, store: Store, text: str) -> str:
     if workspace.repository is not None:
         try:
             return workspace.repository.resolve(text).identity
@@ -67,26 +68,56 @@ def pinned_for(workspace: Workspace, workload: str, environment: Environment | N
     return None
 
 
-def with_cumulative(
-    workspace: Workspace,
-    judged: Sequence[WorkloadComparison],
-    candidate: Mapping[str, Sequence[Run]],
-    settings: JudgeSettings,
-) -> tuple[WorkloadComparison, ...]:
-    """Each workload judged against its reviewed baseline too, where there is one: small changes add up."""
-    results = []
-    for result in judged:
-        runs = candidate.get(result.workload, ())
-        pinned = pinned_for(workspace, result.workload, runs[-1].environment if runs else None)
-        if pinned is None:
-            results.append(result)
-            continue
-        gates = sum(row.gated for row in result.rows)
-        against = judge_pinned(pinned, runs, settings, families=2 * gates or None)
-        text = f"also judged against the baseline accepted on {pinned.accepted_on}: {pinned.reason}"
-        joined = join_cumulative(result, against)
-        results.append(replace(joined, notes=(*joined.notes, Note(code="pinned-baseline", text=text))))
-    return tuple(results)
+def pinned_levels(workspace: Workspace, store: Store, workload: str, candidate: Sequence[Run]) -> list[PinnedBaseline]:
+    """The accepted levels that apply to these runs: the reviewed file of their environment, and the measured runs of
+    the ``reference`` revision. Empty where neither speaks about this environment."""
+    environment = environment_of(candidate)
+    if environment is None:
+        return []
+    found = [pinned_for(workspace, workload, environment), _reference(workspace, store, workload, candidate)]
+    return [pinned for pinned in found if pinned is not None]
+
+
+def _reference(workspace: Workspace, store: Store, workload: str, candidate: Sequence[Run]) -> PinnedBaseline | None:
+    text = workspace.project.general.reference
+    if text is None:
+        return None
+    identity = identity_of(workspace, store, text)
+    if identity == candidate[-1].revision.identity:
+        return None
+    key = candidate[-1].environment.key
+    runs = [run for run in store.runs(workload, identity) if run.environment.key == key and not run.spoiled]
+    return pin(runs, reason=f"reference {text}", accepted_on=_day(runs[-1])) if runs else None
+
+
+def _day(run: Run) -> str:
+    return run.launch.started_at.date().isoformat()
+
+
+def pinned_notes(workspace: Workspace, store: Store, workload: str, candidate: Sequence[Run]) -> tuple[Note, ...]:
+    """Which accepted levels were used, and which speak about another environment and so were not."""
+    environment = environment_of(candidate)
+    if environment is None:
+        return ()
+    used = pinned_levels(workspace, store, workload, candidate)
+    notes = [
+        Note(code="pinned-baseline", text=f"also judged against the level accepted on {p.accepted_on}: {p.reason}")
+        for p in used
+    ]
+    files = [(path, p) for path, p in read_baselines(workspace.project.baselines) if p.workload == workload]
+    if files and not any(p.environment.key == environment.key for _, p in files):
+        path, other = files[0]
+        differences = ", ".join(
+            f"{d.field} {d.baseline or 'unknown'} → {d.candidate or 'unknown'}"
+            for d in key_differences(other.environment, environment)
+        )
+        notes.append(Note(code="baseline-of-another-environment", text=f"{path.name} was not used: {differences}"))
+    reference = workspace.project.general.reference
+    if reference is not None and not any(p.reason == f"reference {reference}" for p in used):
+        text = f"the reference {reference} has no runs of {workload} in this environment: nothing is summed since it"
+        if identity_of(workspace, store, reference) != candidate[-1].revision.identity:
+            notes.append(Note(code="reference-not-measured", text=text))
+    return tuple(notes)
 
 
 def judge_against_files(
@@ -98,13 +129,15 @@ def judge_against_files(
 ) -> Comparison:
     """A revision against the reviewed files alone. A workload without a file for this environment is NOT_COMPARABLE."""
     files = read_baselines(workspace.project.baselines)
+    names = [workload.spec.name for workload in workloads] or list(runs)
+    families = sum(count_noisy_gates(runs.get(n, ()), runs.get(n, ()), settings, workload=n) for n in names) or None
     results = []
-    for name in [workload.spec.name for workload in workloads] or list(runs):
+    for name in names:
         mine = runs.get(name, ())
         about = [pinned for _, pinned in files if pinned.workload == name]
         equal = [p for p in about if mine and p.environment.key == mine[-1].environment.key]
         if equal or about:
-            results.append(judge_pinned((equal or about)[0], mine, settings))
+            results.append(judge_pinned((equal or about)[0], mine, settings, families=families))
         else:
             note = Note(code="no-baseline-file", text=f"{workspace.project.baselines} holds no baseline of {name}")
             results.append(unmeasured(name, note=note, baseline=(), candidate=mine))

@@ -41,6 +41,7 @@ class Place:
     pair: int
     position: int
     seed: int | None
+    plan: tuple[int, int] | None = None
     notes: tuple[Note, ...] = ()
     """What must be known of the checkout: missing submodules, a prepared build."""
 
@@ -118,6 +119,7 @@ class Bench:
                 pair=place.pair,
                 position=place.position,
                 seed=place.seed,
+                plan=place.plan,
             ),
             step_count=extraction.step_count,
             series=(*facts.series, *extraction.series),
@@ -178,13 +180,14 @@ def open_bench(
 
 
 def choose_tool(collector: Collector) -> NsysTool | None:
-    """The nsys to use, or None for the torch collector. AUTO falls back to torch where there is no nsys."""
+    """The nsys to use, or None for the torch collector. AUTO falls back to torch where there is no nsys, unless one
+    was named: a wrong PERFCI_NSYS is an error, not another collector."""
     if collector is Collector.TORCH:
         return None
     try:
         return find_nsys()
     except MeasurementError:
-        if collector is Collector.AUTO:
+        if collector is Collector.AUTO and not os.environ.get("PERFCI_NSYS"):
             return None
         raise
 

@@ -2,21 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from perfci.config.load import Workload
-from perfci.errors import UsageError
+from perfci.errors import BackendError, UsageError
+from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, with_cumulative
+from perfci.model.verdict import Verdict
+from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, pinned_levels, pinned_notes
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import golden_losses, judge_all, with_gates
 from perfci.pipeline.locate import located
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
-from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in, unmeasured
+from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in
 from perfci.pipeline.workspace import Workspace, chosen_workloads
+from perfci.stats.plan import next_action
 from perfci.store.store import Store
 
 
@@ -49,7 +53,9 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
     if left == PINNED_LABEL and dots:
         revision = right.lstrip(".") or "HEAD"
         return _against_files(workspace, store, request, workloads=workloads, revision=revision, progress=progress)
-    baseline, candidate = resolve_sides(workspace, store, request.revisions, dirty=request.dirty)
+    baseline, candidate = resolve_sides(
+        workspace, store, request.revisions, dirty=request.dirty, to_measure=request.measure
+    )
     case = _Case(
         workspace=workspace,
         store=store,
@@ -65,10 +71,11 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
     judged = case.judge(
         {name: runs.baseline for name, runs in chosen.items()},
         {name: runs.candidate for name, runs in chosen.items()},
-        notes={name: runs.notes for name, runs in chosen.items()},
+        notes={
+            name: (*runs.notes, *pinned_notes(workspace, store, name, runs.candidate)) for name, runs in chosen.items()
+        },
     )
     judged = tuple(_with_places(result, measured) for result in judged)
-    judged = with_cumulative(workspace, judged, {name: runs.candidate for name, runs in chosen.items()}, case.settings)
     comparison = Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -76,8 +83,16 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         error_rate=case.settings.error_rate,
         notes=case.definition_notes(),
     )
-    store.add_comparison(comparison)
+    keep(store, comparison, progress)
     return comparison
+
+
+def keep(store: Store, comparison: Comparison, progress: Progress) -> None:
+    """Store a comparison. A database that takes no writes does not take the verdict away: it is told, no more."""
+    try:
+        store.add_comparison(comparison)
+    except BackendError as error:
+        progress.line(f"the comparison was not stored: {error.seen}")
 
 
 def settings_for(workspace: Workspace, workloads: Sequence[Workload], request: CompareRequest) -> JudgeSettings:
@@ -108,7 +123,15 @@ class _Case:
         """Workloads to speak about: the configured ones, those named, else those that a side has runs of."""
         stored = self.store.workloads()
         names = [workload.spec.name for workload in self.workloads]
-        names += [name for name in self.request.patterns if name in stored and name not in names]
+        for pattern in self.request.patterns if not self.request.command else ():
+            found = [name for name in stored if fnmatchcase(name, pattern)]
+            if not found and not self.workspace.project.knows(pattern):
+                known = sorted({*stored, *self.workspace.project.workload_names()})
+                raise UsageError(
+                    f"no workload matches {pattern!r}", wanted=f"one of: {', '.join(known) or 'none is known'}"
+                )
+            if not self.workspace.project.knows(pattern):
+                names += [name for name in found if name not in names]
         if not names:
             sides = (self.baseline.identity, self.candidate.identity)
             names = [name for name in stored if any(self.store.runs(name, side, limit=1) for side in sides)]
@@ -135,7 +158,11 @@ class _Case:
             floors_of=self._floors,
             golden=golden_losses(self.workloads),
             notes=notes or {},
+            pinned=self._pinned,
         )
+
+    def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
+        return pinned_levels(self.workspace, self.store, workload, candidate)
 
     def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
         return self.store.noise_floors(workload, environment=environment)
@@ -154,17 +181,20 @@ class _Case:
         return session.measure(missing, self.baseline, self.candidate, lock_clocks=self.request.lock_clocks)
 
     def _was_measured(self, workload: Workload) -> bool:
-        """True when both sides hold enough unspoiled launches of common sessions, with today's definition."""
+        """True when both sides were launched together often enough, with today's definition, and more launches within
+        today's limits would decide no further gate."""
         wanted = workload.spec.definition_hash
-        pairs = [
-            {
-                (run.launch.schedule, run.launch.pair)
-                for run in self.store.runs(workload.spec.name, side.identity)
-                if run.launch.schedule and not run.spoiled and run.environment.get("workload_hash") == wanted
-            }
-            for side in (self.baseline, self.candidate)
+        name = workload.spec.name
+        chosen = self.runs(name, Measured())
+        sides = [
+            [run for run in runs if not run.spoiled and run.environment.get("workload_hash") == wanted]
+            for runs in (chosen.baseline, chosen.candidate)
         ]
-        return len(pairs[0] & pairs[1]) >= self.settings.min_launches
+        places = [{(r.launch.schedule, r.launch.pair) for r in runs if r.launch.schedule} for runs in sides]
+        if len(places[0] & places[1]) < self.settings.min_launches:
+            return False
+        judged = self.judge({name: sides[0]}, {name: sides[1]})
+        return next_action(judged, self.settings).done
 
     def runs(self, name: str, measured: Measured) -> Chosen:
         """The runs of both sides to judge, with what must be said about them."""
@@ -178,7 +208,7 @@ class _Case:
         notes: list[Note] = []
         if not left and right and repository is not None and not self.request.measure:
             limit = self.workspace.project.general.stand_in_distance
-            found = stand_in(repository, self.store, name, self.baseline, limit=limit)
+            found = stand_in(repository, self.store, name, self.baseline, right, limit=limit)
             if found is None:
                 text = f"{self.baseline.label} was never measured, nor any ancestor within {limit} commits"
                 notes.append(Note(code="baseline-never-measured", text=f"{text}; --measure does it"))
@@ -232,7 +262,7 @@ def _against_files(
         measured = measure_revision(workspace, store, asked, progress)
         runs = {name: [run for run in measured if run.workload == name] for name in names}
     comparison = judge_against_files(workspace, candidate, runs, workloads, settings)
-    store.add_comparison(comparison)
+    keep(store, comparison, progress)
     return comparison
 
 
@@ -240,10 +270,8 @@ def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload
     """The selected workloads of the configuration. A plain name that it does not know may be one of imported runs."""
     if request.measure or request.command:
         return chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
-    known = workspace.project.workload_names()
-    imported = [p for p in request.patterns if p not in known and not set(p) & set("*?[:")]
-    patterns = tuple(p for p in request.patterns if p not in imported)
-    if not known or (imported and not patterns):
+    patterns = tuple(pattern for pattern in request.patterns if workspace.project.knows(pattern))
+    if not workspace.project.sections or (request.patterns and not patterns):
         return ()
     return workspace.project.select(patterns, preset=request.preset)
 
@@ -259,4 +287,5 @@ def _with_places(workload: WorkloadComparison, measured: Measured) -> WorkloadCo
 def _with_failure(workload: WorkloadComparison, failure: Note | None) -> WorkloadComparison:
     if failure is None:
         return workload
-    return unmeasured(workload.workload, note=failure, baseline=(), candidate=())
+    # What was measured before the failure stays: a regression that is already proven is not undone by it.
+    return replace(workload, notes=(failure, *workload.notes), verdict_override=Verdict.NOT_MEASURED)

@@ -8,11 +8,12 @@ from perfci.capture.git import Ancestor, Repository
 from perfci.config.load import Workload
 from perfci.errors import UsageError
 from perfci.model import codec
+from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.baselines import pinned_for, with_cumulative
+from perfci.pipeline.baselines import pinned_for, pinned_levels, pinned_notes
 from perfci.pipeline.judging import golden_losses, judge_all, with_gates
 from perfci.pipeline.received import Group, by_workload, failure_notes, groups_of_candidate, groups_of_sides
 from perfci.pipeline.sides import STAND_IN, choose_runs, unmeasured
@@ -126,9 +127,16 @@ class _Case:
             settings,
             floors_of=self._floors,
             golden=golden_losses(self.workloads),
-            notes={group.workload: group.notes for group in groups},
+            notes={
+                group.workload: (
+                    *group.notes,
+                    *pinned_notes(self.workspace, self.store, group.workload, group.candidate),
+                )
+                for group in groups
+            },
+            pinned=self._pinned,
         )
-        results = {one.workload: one for one in with_cumulative(self.workspace, judged, candidate, settings)}
+        results = {one.workload: one for one in judged}
         for group in groups:
             if not group.baseline and group.candidate:
                 results[group.workload] = self._against_file(group, settings) or results[group.workload]
@@ -142,6 +150,9 @@ class _Case:
         text = f"judged against the baseline accepted on {pinned.accepted_on} alone: {pinned.reason}"
         result = judge_pinned(pinned, group.candidate, settings)
         return replace(result, notes=(*group.notes, *result.notes, Note(code="pinned-baseline", text=text)))
+
+    def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
+        return pinned_levels(self.workspace, self.store, workload, candidate)
 
     def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
         return self.store.noise_floors(workload, environment=environment)

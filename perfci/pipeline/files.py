@@ -128,6 +128,9 @@ def import_files(
     ``revision`` is a git revision where git knows it, else a free label. All files are read before anything is stored:
     a bad one leaves the database as it was. Returns the runs, and how many of them were new.
     """
+    for title, text in (("revision", revision), ("workload", workload)):
+        if not text.strip() or not text.isprintable():
+            raise UsageError(f"{text!r} cannot be the {title} of a run", wanted="a name of printable characters")
     found = _revision(workspace, revision)
     groups = [tuple(paths)] if one_run else [(path,) for path in paths]
     runs = []

@@ -139,10 +139,14 @@ class Session:
             pair=slot.pair,
             position=slot.position,
             seed=self.seed,
+            plan=(self.limits.min_launches, self.limits.max_launches),
             notes=self._notes[name, slot.side],
         )
         self._position = slot.position + 1
-        run = bench.run_once(workload, place)
+        try:
+            run = bench.run_once(workload, place)
+        except MeasurementError as error:
+            raise MeasurementError(f"{label}: {error.seen}", wanted=error.wanted, todo=error.todo) from error
         self.store.add_runs([run])
         self.progress.line(said(run, slot.pair + 1, most, side=slot.side.value))
         return run
@@ -168,7 +172,7 @@ class Session:
             self.measured.places[name] = (places[0], places[1])
 
     def _give_up(self, name: str, error: MeasurementError) -> None:
-        self.measured.failures[name] = Note(code="launch-failed", text=str(error))
+        self.measured.failures[name] = Note(code="launch-failed", text=error.seen)
         self.still_open.pop(name, None)
         self.progress.line(f"{name}: given up: {error}")
 

@@ -6,16 +6,22 @@ from dataclasses import dataclass, replace
 from perfci.config.load import Workload
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
+from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import kernels_of
 from perfci.stats.judge import count_noisy_gates, judge_workload
+from perfci.stats.pinned import join_cumulative, judge_pinned
 from perfci.stats.plan import looks_until
 
 FloorsOf = Callable[[str, Environment | None], Mapping[tuple[str, str], float]]
 """Noise floors by (phase, metric) of a workload in an environment (None: not known)."""
+
+
+PinnedOf = Callable[[str, Sequence[Run]], Sequence[PinnedBaseline]]
+"""Accepted levels of a workload that apply to these candidate runs: none, a reviewed file, a reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +50,60 @@ def judge_all(
     floors_of: FloorsOf,
     golden: Mapping[str, GoldenLosses],
     notes: Mapping[str, Sequence[Note]],
+    pinned: PinnedOf,
 ) -> tuple[WorkloadComparison, ...]:
     """Judge all workloads of a comparison as one family, and say why.
 
     Runs come by workload name; a workload that has runs on one side only, or on none, is NOT_MEASURED. ``floors_of``
     gives the noise floors of a workload; ``notes`` are facts about how the runs were chosen, shown with the result.
+    ``pinned`` gives the accepted levels that a workload is judged against too; where there are any, each gate is tested
+    more than once, and all these tests share the error rate.
     """
     names = list(dict.fromkeys((*baseline, *candidate)))
-    floors = {name: floors_of(name, _environment_of(candidate.get(name, ()))) for name in names}
-
+    floors = {name: floors_of(name, environment_of(candidate.get(name, ()))) for name in names}
     sides = {name: (baseline.get(name, ()), candidate.get(name, ())) for name in names}
-    families = sum(count_noisy_gates(left, right, settings, workload=name) for name, (left, right) in sides.items())
+    levels = {name: pinned(name, right) for name, (_, right) in sides.items()}
+    families = sum(
+        (1 + len(levels[name])) * count_noisy_gates(left or right, right, settings, workload=name)
+        for name, (left, right) in sides.items()
+    )
     results = []
     for name, (left, right) in sides.items():
+        planned = as_planned(settings, (*left, *right))
         pairs = _common_pairs(left, right)
         expected = golden.get(name, GoldenLosses())
         judged = judge_workload(
             left,
             right,
-            settings,
+            planned,
             workload=name,
-            looks=looks_until(pairs, settings) if pairs else None,
+            looks=looks_until(pairs, planned) if pairs else None,
             noise_floors=floors[name],
             families=families or None,
             golden_losses=expected.losses,
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
-        results.append(_explained(judged, left, right, notes.get(name, ())))
+        explained = _explained(judged, left, right, notes.get(name, ()))
+        for level in levels[name]:
+            explained = join_cumulative(explained, judge_pinned(level, right, settings, families=families or None))
+        results.append(explained)
     return tuple(results)
 
 
-def _environment_of(runs: Sequence[Run]) -> Environment | None:
+def as_planned(settings: JudgeSettings, runs: Sequence[Run]) -> JudgeSettings:
+    """The settings with the effort that was planned when the runs were made, where all of them tell the same.
+
+    The error that each look may spend depends on the plan: judged by another plan, the same runs would give another
+    verdict.
+    """
+    plans = {run.launch.plan for run in runs}
+    if len(plans) != 1:
+        return settings
+    (plan,) = plans
+    return settings if plan is None else replace(settings, min_launches=plan[0], max_launches=plan[1])
+
+
+def environment_of(runs: Sequence[Run]) -> Environment | None:
     return runs[-1].environment if runs else None
 
 

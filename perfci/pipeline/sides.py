@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from perfci.capture.git import Repository
 from perfci.errors import UsageError
+from perfci.model import codec
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
@@ -13,17 +14,19 @@ from perfci.pipeline.workspace import Workspace
 from perfci.store.store import Store
 
 STAND_IN = "stand-in-baseline"
-STAND_IN_TOO_FAR = "stand-in-too-far"
 
 
-def resolve_sides(workspace: Workspace, store: Store, text: str, *, dirty: bool) -> tuple[Revision, Revision]:
-    """Baseline and candidate of a range. Where git knows no such revision, labels of imported runs are accepted.
+def resolve_sides(
+    workspace: Workspace, store: Store, text: str, *, dirty: bool, to_measure: bool
+) -> tuple[Revision, Revision]:
+    """Baseline and candidate of a range. Where git knows no such revision, labels of imported runs are accepted. A
+    working tree with changes matters only when something is ``to_measure``.
 
     Raises UsageError when neither git nor the database knows a side.
     """
     if workspace.repository is not None:
         try:
-            return workspace.repository.resolve_range(text, dirty=dirty)
+            return workspace.repository.resolve_range(text, dirty=dirty, to_measure=to_measure)
         except UsageError:
             if dirty or ".." not in text:
                 raise
@@ -95,19 +98,23 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def stand_in(
-    repository: Repository, store: Store, workload: str, baseline: Revision, *, limit: int
+    repository: Repository, store: Store, workload: str, baseline: Revision, candidate: Sequence[Run], *, limit: int
 ) -> tuple[tuple[Run, ...], Note] | None:
-    """Runs of the nearest measured ancestor of an unmeasured baseline, with the note that says so; None without one."""
+    """Runs of the nearest ancestor of an unmeasured baseline that was measured in the candidate's environment, else of
+    the nearest in any, with the note that says so. None when there is none within ``limit`` commits."""
     if baseline.commit is None:
         return None
-    found = repository.nearest_ancestor(baseline, store.measured_commits(workload), limit=limit)
+    found = None
+    for key_hash in (codec.key_hash(candidate[-1].environment), None):
+        measured = store.measured_commits(workload, key_hash=key_hash)
+        found = repository.nearest_ancestor(baseline, measured, limit=limit)
+        if found is not None and found.distance > 0:
+            break
     if found is None or found.distance == 0:
         return None
-    note = Note(
-        code=STAND_IN,
-        text=f"{baseline.label} was never measured; {found.commit[:10]}, {found.distance} commits before it, stands in",
-    )
-    return store.runs(workload, found.commit), note
+    distance = f"{found.distance} commit{'s' if found.distance != 1 else ''}"
+    text = f"{baseline.label} was never measured; {found.commit[:10]}, {distance} before it, stands in"
+    return store.runs(workload, found.commit), Note(code=STAND_IN, text=text)
 
 
 def unmeasured(workload: str, *, note: Note, baseline: Sequence[Run], candidate: Sequence[Run]) -> WorkloadComparison:

@@ -142,7 +142,7 @@ def test_a_side_compared_with_itself_is_never_slower(tmp_path: Path) -> None:
     verdicts = {r["verdict"] for w in document["workloads"] for r in w["rows"] if r["verdict"]}
     assert "REGRESSION" not in verdicts
     assert "NaN" not in done.stdout
-    assert done.returncode in (0, 4)
+    assert done.returncode == 4
 
 
 def test_unreachable_database_exits_6_without_its_password(tmp_path: Path) -> None:
@@ -176,3 +176,27 @@ def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 141)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-w", "x", "-r", ""], ["-w", "x", "-r", "a\nb"], ["-w", " ", "-r", "x"]])
+def test_impossible_names_of_imports_are_refused(tmp_path: Path, arguments: list[str]) -> None:
+    done = perfci("import", trace("h200_gpt_item"), *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_nsys_is_an_error_and_no_other_collector(tmp_path: Path) -> None:
+    for arguments in (
+        ["init", "--quiet"],
+        ["-c", "user.name=a", "-c", "user.email=a@b.invalid", "commit", "-qm", "x", "--allow-empty"],
+    ):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    done = perfci("run", "--", "python", "train.py", cwd=tmp_path, PERFCI_NSYS="/nope")
+    assert done.returncode == 5, done.stderr
+    assert "/nope" in done.stderr
+
+
+def test_accepting_without_a_workload_is_said(tmp_path: Path) -> None:
+    done = perfci("baseline", "accept", "x", "--reason", "y", "--db", "sqlite:///x.db", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "-w" in done.stderr

@@ -1,0 +1,190 @@
+"""Which stored runs are judged, under which plan and family: no launches, real store, real git."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from repository import Repository
+from run_builder import paired, run
+
+from perfci.errors import BackendError, UsageError
+from perfci.model.environment import Environment
+from perfci.model.run import Revision, Run
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.model.verdict import Verdict
+from perfci.pipeline.compare import CompareRequest, keep, run_comparison
+from perfci.pipeline.judging import as_planned, judge_all
+from perfci.pipeline.progress import Silent
+from perfci.pipeline.sides import choose_runs
+from perfci.pipeline.workspace import open_workspace
+from perfci.stats.pinned import pin
+from perfci.store.store import open_store
+
+OTHER = Environment.of({"gpu_model": "H200", "driver": "580.1", "world_size": "1"})
+VALUES = {("step", "gpu_busy_ns"): 1e6, ("step", "kernel_count"): 10.0}
+
+
+def test_runs_of_the_newest_common_environment_are_chosen() -> None:
+    old = [run(VALUES, label=label, minute=minute) for minute, label in enumerate("ab")]
+    new = [run(VALUES, label=label, minute=10 + minute, environment=OTHER) for minute, label in enumerate("ab")]
+    chosen = choose_runs([old[0], new[0]], [old[1], new[1]])
+    assert chosen.baseline == (new[0],)
+    assert chosen.candidate == (new[1],)
+    assert "2 stored runs" in chosen.notes[0].text
+
+
+def test_interleaved_sessions_win_over_lone_runs_and_no_common_environment_goes_to_the_judge() -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+    lone = run(VALUES, label="base", minute=99)
+    chosen = choose_runs([*left, lone], right)
+    assert set(chosen.baseline) == set(left)
+    foreign = [run(VALUES, label="cand", environment=OTHER)]
+    apart = choose_runs(left, foreign)
+    assert (apart.baseline, apart.candidate) == (tuple(left), tuple(foreign))
+
+
+def judged(left, right, settings, *, pinned=()):
+    (result,) = judge_all(
+        {"tiny": left},
+        {"tiny": right},
+        settings,
+        floors_of=lambda _workload, _environment: {},
+        golden={},
+        notes={},
+        pinned=lambda _workload, _runs: list(pinned),
+    )
+    return result
+
+
+SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.01),), error_rate=0.05, max_launches=6)
+
+
+def planned(runs: list[Run], fewest: int, most: int) -> list[Run]:
+    return [replace(one, launch=replace(one.launch, plan=(fewest, most))) for one in runs]
+
+
+def test_the_recorded_plan_decides_whatever_todays_limits_are() -> None:
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6], [1.02e6, 1.022e6, 1.019e6, 1.02e6])
+    left, right = planned(left, 4, 4), planned(right, 4, 4)
+    short, long = (replace(SETTINGS, max_launches=most) for most in (4, 40))
+    assert judged(left, right, short).rows == judged(left, right, long).rows
+    assert as_planned(long, left).max_launches == 4
+    mixed = [*left, *planned(right, 3, 9)]
+    assert as_planned(long, mixed) == long
+
+
+def test_pinned_levels_share_the_error_rate_with_the_parent() -> None:
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6, 1.0005e6], [1.0e6, 1.001e6, 0.999e6, 1e6, 1.0005e6])
+    alone = judged(left, right, SETTINGS)
+    level = pin(left, reason="first numbers", accepted_on="2026-01-01")
+    both = judged(left, right, SETTINGS, pinned=[level])
+
+    def width(result) -> float:
+        (effect,) = [row.effect for row in result.rows if row.gated]
+        return math.log1p(effect.high_ratio) - math.log1p(effect.low_ratio)
+
+    assert width(both) >= width(alone)
+    two_gates = replace(SETTINGS, gates=(*SETTINGS.gates, Gate(metric="kernel_count")))
+    assert judged(left, right, two_gates).tally.worst is alone.tally.worst
+
+
+def test_changes_that_add_up_are_found_against_the_pinned_level() -> None:
+    """Twenty times +0.4 %: each below its budget of 1 %, together 8 %."""
+    first, _ = paired([1e6] * 5, [1e6] * 5)
+    before, after = paired([1.076e6 + i for i in range(5)], [1.080e6 + i for i in range(5)])
+    assert judged(before, after, SETTINGS).tally.worst is not Verdict.REGRESSION
+    level = pin(
+        [replace(one, series=before[0].series[:0] + first[0].series) for one in first],
+        reason="then",
+        accepted_on="2026-01-01",
+    )
+    found = judged(before, after, SETTINGS, pinned=[level])
+    (row,) = [row for row in found.rows if row.gated]
+    assert row.verdict is Verdict.REGRESSION
+    assert row.reason == "cumulative"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.branch("topic", forward_s=0.002)
+    return made
+
+
+def store_runs(repository: Repository, commit: str, values: float, *, count: int = 3, **kwargs) -> None:
+    with open_store(f"sqlite:///{repository.root}/.perfci/perfci.db") as store:
+        runs = [
+            replace(
+                run({("step", "kernel_count"): values}, minute=minute, workload="train", **kwargs),
+                revision=Revision(label=commit[:10], commit=commit, tree="0" * 40),
+            )
+            for minute in range(count)
+        ]
+        store.add_runs(runs)
+
+
+def compared(repository: Repository, **request):
+    workspace = open_workspace(repository.root)
+    with open_store(workspace.project.database_url) as store:
+        return run_comparison(workspace, store, CompareRequest(**request), Silent())
+
+
+def test_a_pattern_that_names_no_workload_is_refused(repository: Repository) -> None:
+    (repository.root / ".perfci").mkdir()
+    for name in ("main", "topic"):
+        store_runs(repository, repository.git("rev-parse", name), 10)
+    for patterns in (("typo",), ("train", "typo"), ("typo*",)):
+        with pytest.raises(UsageError, match="typo"):
+            compared(repository, revisions="main..topic", patterns=patterns)
+    (workload,) = compared(repository, revisions="main..topic", patterns=("tr*",)).workloads
+    assert workload.workload == "train"
+
+
+def test_stand_in_prefers_the_candidates_environment_and_stops_at_the_limit(repository: Repository) -> None:
+    (repository.root / ".perfci").mkdir()
+    far = repository.git("rev-parse", "HEAD")
+    near = repository.commit("near", forward_s=0.001)
+    repository.commit("unmeasured", forward_s=0.001)
+    repository.branch("later", forward_s=0.002)
+    store_runs(repository, far, 10)
+    store_runs(repository, near, 10, environment=OTHER)
+    store_runs(repository, repository.git("rev-parse", "later"), 10)
+    (workload,) = compared(repository, revisions="main..later").workloads
+    (note,) = [note for note in workload.notes if note.code == "stand-in-baseline"]
+    assert far[:10] in note.text
+    assert "2 commits before it" in note.text
+    repository.write("perfci.yaml", (repository.root / "perfci.yaml").read_text() + "stand_in_distance: 0\n")
+    (workload,) = compared(repository, revisions="main..later").workloads
+    assert workload.tally.worst is Verdict.NOT_MEASURED
+
+
+def test_a_reference_is_judged_too_and_said(repository: Repository) -> None:
+    (repository.root / ".perfci").mkdir()
+    start = repository.git("rev-parse", "main")
+    parent = repository.commit("parent", forward_s=0.001)
+    repository.branch("next", forward_s=0.002)
+    for commit, count in ((start, 10), (parent, 12), (repository.git("rev-parse", "next"), 12)):
+        store_runs(repository, commit, count)
+    gate = "    - {metric: kernel_count}\n"
+    repository.write("perfci.yaml", (repository.root / "perfci.yaml").read_text() + gate + f"reference: {start}\n")
+    (workload,) = compared(repository, revisions="main..next").workloads
+    (row,) = [row for row in workload.rows if row.metric == "kernel_count"]
+    assert (row.verdict, row.reason) == (Verdict.REGRESSION, "cumulative")
+    assert any(f"reference {start}" in note.text for note in workload.notes)
+
+
+def test_a_store_that_takes_no_comparison_does_not_take_the_verdict_away() -> None:
+    class ReadOnly:
+        def add_comparison(self, _comparison) -> str:
+            raise BackendError("the database is read-only")
+
+    class Heard(Silent):
+        lines: list[str] = []  # noqa: RUF012  (one test, one object)
+
+        def line(self, text: str) -> None:
+            self.lines.append(text)
+
+    heard = Heard()
+    keep(ReadOnly(), object(), heard)
+    assert heard.lines == ["the comparison was not stored: the database is read-only"]
