@@ -135,9 +135,14 @@ def judge_against_files(
     for name in names:
         mine = runs.get(name, ())
         about = [pinned for _, pinned in files if pinned.workload == name]
-        equal = [p for p in about if mine and p.environment.key == mine[-1].environment.key]
-        if equal or about:
-            results.append(judge_pinned((equal or about)[0], mine, settings, families=families))
+        # The newest run for whose environment there is a file decides which file and which runs are compared.
+        keys = {pinned.environment.key: pinned for pinned in about}
+        newest = next((run.environment.key for run in reversed(mine) if run.environment.key in keys), None)
+        if newest is not None:
+            equal = [run for run in mine if run.environment.key == newest]
+            results.append(judge_pinned(keys[newest], equal, settings, families=families))
+        elif about:
+            results.append(judge_pinned(about[0], mine, settings, families=families))
         else:
             note = Note(code="no-baseline-file", text=f"{workspace.project.baselines} holds no baseline of {name}")
             results.append(unmeasured(name, note=note, baseline=(), candidate=mine))

@@ -13,6 +13,7 @@ from perfci.capture.prepare import prepare
 from perfci.capture.process_environment import child_environment
 from perfci.capture.worktree import Worktree, worktrees
 from perfci.config.load import Workload
+from perfci.errors import MeasurementError
 from perfci.model.metrics import STEP
 from perfci.model.run import Note, Run
 from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
@@ -43,14 +44,15 @@ def measure_revision(
 ) -> tuple[Run, ...]:
     """Launch the selected workloads of one revision ``launches`` times each, storing every run as soon as it is there.
 
-    Raises UsageError for an unknown revision or a dirty tree without ``dirty``, MeasurementError for a launch that
-    failed; runs made before are kept.
+    Raises UsageError for an unknown revision or a dirty tree without ``dirty``. MeasurementError for launches that
+    failed: a workload whose launch fails is given up, the others go on first, and their runs are kept.
     """
     repository = workspace.require_repository()
     workloads = chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
     revision = repository.resolve_measured(request.revision, dirty=request.dirty)
     schedule = new_schedule()
     runs: list[Run] = []
+    failures: dict[str, MeasurementError] = {}
     with (
         bench_for(
             workspace, workloads, lock_clocks=request.lock_clocks, job=f"perfci run {revision.label}", progress=progress
@@ -60,6 +62,8 @@ def measure_revision(
         notes = {w.spec.name: prepare_checkout(workspace, w, worktree, progress) for w in workloads}
         for index in range(request.launches):
             for workload in workloads:
+                if workload.spec.name in failures:
+                    continue
                 progress.status(f"{workload.spec.name}: launch {index + 1} of {request.launches}")
                 place = Place(
                     checkout=worktree.path,
@@ -72,10 +76,22 @@ def measure_revision(
                     seed=None,
                     notes=notes[workload.spec.name],
                 )
-                run = bench.run_once(workload, place)
+                try:
+                    run = bench.run_once(workload, place)
+                except MeasurementError as error:
+                    if len(workloads) == 1:
+                        raise
+                    failures[workload.spec.name] = error
+                    progress.line(f"{workload.spec.name}: given up: {error}")
+                    continue
                 store.add_runs([run])
                 runs.append(run)
                 progress.line(said(run, index + 1, request.launches))
+    if failures:
+        raise MeasurementError(
+            "\n  ".join(f"{name}: {error.seen}" for name, error in failures.items()),
+            todo=f"the launches that succeeded ({len(runs)}) are stored; mend the others and run them with -w",
+        )
     return tuple(runs)
 
 
