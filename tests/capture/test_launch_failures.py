@@ -99,11 +99,12 @@ def test_the_rank_that_failed_is_quoted_not_those_that_were_killed_for_it():
 
 
 def test_a_broken_nsys_is_told_from_a_broken_workload():
-    for log in (AGENT_LOST, SEM_OPEN):
+    for log in (AGENT_LOST, SEM_OPEN, "End of file\n"):
         assert nsys_broke(remains(log=log, sidecars=(), trace_exists=False))
         assert not nsys_broke(remains(log=log))
         assert not nsys_broke(remains(log=log, exit_code=None, trace_exists=False))
-    assert not nsys_broke(remains(log="ValueError: no such layer", exit_code=1, trace_exists=False))
+    for log in ("ValueError: no such layer", "EOFError: End of file reached"):
+        assert not nsys_broke(remains(log=log, exit_code=1, trace_exists=False))
 
 
 def test_the_raw_recording_is_found_in_the_log():
