@@ -123,7 +123,7 @@ def interval_text(effect: Effect) -> str:
     ``unbounded``. Empty for an exact effect."""
     if effect.low_ratio == effect.high_ratio:
         return ""
-    if math.isinf(effect.low_ratio) and math.isinf(effect.high_ratio):
+    if effect.low_ratio <= -1 and math.isinf(effect.high_ratio):  # nothing falls by more than 100 %
         return "unbounded"
     decimals = _effect_decimals(effect)
     return f"{_signed(100 * effect.low_ratio, decimals)} … {_signed(100 * effect.high_ratio, decimals)}%"
