@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from perfci.config.document import read_document
 from perfci.config.schema import GateSection, PresetSection, ProjectSection, StepsSection, WorkloadSection
 from perfci.errors import UsageError
+from perfci.model.metrics import Statistic
 from perfci.model.settings import Gate, JudgeSettings, MeasureSettings, WorkloadSpec
 
 CONFIG_NAME = "perfci.yaml"
@@ -152,6 +153,7 @@ def load_project(path: Path, *, database_url: str | None = None) -> Project:
         judge=JudgeSettings(
             gates=DEFAULT_GATES if judge.gates is None else tuple(_gate(gate) for gate in judge.gates),
             error_rate=judge.error_rate,
+            statistics=tuple(sorted((metric, Statistic(name)) for metric, name in judge.statistics.items())),
             power=judge.power,
             min_launches=judge.min_launches,
             max_launches=judge.max_launches,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from perfci.model.metrics import METRICS
+from perfci.model.metrics import METRICS, Statistic
 from perfci.model.settings import Collector
 
 
@@ -124,7 +124,18 @@ class JudgeSection(_Section):
     min_launches: int = Field(3, ge=1, description="launches per side before the first decision")
     max_launches: int = Field(12, ge=1, description="launches per side at most")
     max_minutes: float = Field(30.0, gt=0, le=10_000, description="measuring time of one comparison at most")
+    statistics: dict[str, Literal["median", "p10"]] = Field(
+        default_factory=dict, description="metric: statistic of the steps that makes its sample, where not the default"
+    )
     gates: list[GateSection] | None = Field(None, description="checks that can fail; replaces the default gates")
+
+    @field_validator("statistics")
+    @classmethod
+    def _per_step_times(cls, value: dict[str, str]) -> dict[str, str]:
+        for metric in value:
+            if metric not in METRICS or METRICS[metric].statistic is not Statistic.MEDIAN:
+                raise ValueError(f"{metric!r} is no per-step metric with a median")
+        return value
 
 
 class EnvironmentSection(_Section):

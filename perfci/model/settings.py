@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from perfci.model.metrics import METRICS
+from perfci.model.metrics import METRICS, Statistic
 
 
 class Collector(StrEnum):
@@ -74,6 +74,9 @@ class JudgeSettings:
     max_launches: int = 12
     max_minutes: float = 30.0
     power: float = 0.8
+    statistics: tuple[tuple[str, Statistic], ...] = ()
+    """Metrics whose sample is another statistic of the steps than the metric table says: declared, never picked after
+    looking (`perfci calibrate` tells which is quieter)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.error_rate < 1 or not 0 < self.power < 1:

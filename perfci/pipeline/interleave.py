@@ -79,6 +79,9 @@ class Session:
                 self._launch_block(bench, sides, block)
                 if not self.still_open:
                     break
+                if self._out_of_time():
+                    self.progress.line(f"stopped: {limits.max_minutes:g} min are over")
+                    break
                 if (block + 1) * PAIRS_PER_BLOCK >= limits.min_launches and self._enough():
                     break
             self._locate(bench, sides, workloads)
@@ -105,6 +108,9 @@ class Session:
             except MeasurementError as error:
                 self._give_up(workload.spec.name, error)
 
+    def _out_of_time(self) -> bool:
+        return time.monotonic() - self._started_s > self.limits.max_minutes * 60
+
     def _launch_pair(
         self, bench: Bench, sides: Mapping[SideName, Worktree], workload: Workload, pair: tuple[Slot, Slot]
     ) -> None:
@@ -120,8 +126,10 @@ class Session:
                 return
             why = "; ".join(sorted({note.text for run in runs.values() for note in run.notes if note.spoils}))
             self.progress.line(f"{name}: pair {pair[0].pair + 1} was spoiled and is launched again: {why}")
+            if self._out_of_time():
+                break
         raise MeasurementError(
-            f"{name}: {MOST_ATTEMPTS} pairs in a row were spoiled: {why}",
+            f"{name}: every launch of pair {pair[0].pair + 1} was spoiled: {why}",
             wanted="a machine that does nothing else while it measures",
             todo="see `perfci doctor`; stop other work on this GPU",
         )

@@ -9,6 +9,7 @@ from perfci.diagnosis.pair import compare_findings
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.environment import Environment
+from perfci.model.metrics import Statistic
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import kernels_of
@@ -80,6 +81,7 @@ def judge_all(
             looks=looks_until(pairs, planned) if pairs else None,
             noise_floors=floors[name],
             families=families or None,
+            statistics_of=statistics_of(planned, (*left, *right)),
             golden_losses=expected.losses,
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
@@ -101,6 +103,12 @@ def as_planned(settings: JudgeSettings, runs: Sequence[Run]) -> JudgeSettings:
         return settings
     (plan,) = plans
     return settings if plan is None else replace(settings, min_launches=plan[0], max_launches=plan[1])
+
+
+def statistics_of(settings: JudgeSettings, runs: Sequence[Run]) -> dict[tuple[str, str], Statistic]:
+    """The declared statistic of each series of the runs whose metric has one."""
+    declared = dict(settings.statistics)
+    return {(s.phase, s.metric): declared[s.metric] for run in runs for s in run.series if s.metric in declared}
 
 
 def environment_of(runs: Sequence[Run]) -> Environment | None:

@@ -40,6 +40,8 @@ def test_template_is_valid_and_names_every_section() -> None:
         ("a: [\n", "perfci.yaml:2: not valid YAML"),
         ("a: &a [*a]\n", "alias of itself"),
         ("environment: {key: {rack: ''}}\n", "environment.key.rack"),
+        ("judge: {statistics: {kernel_count: p10}}\n", "judge.statistics"),
+        ("judge: {statistics: {wall_ns: p50}}\n", "judge.statistics.wall_ns"),
         ("judge: {max_minutes: .nan}\n", "judge.max_minutes"),
         ("measure: {}\njudge: {}\nmeasure: {}\n", "perfci.yaml:3: measure: given twice (first in line 1)"),
         ("judge: {min_launches: 5, max_launches: 2}\n", "min_launches 5 is above max_launches 2"),
