@@ -114,7 +114,7 @@ class Project:
 def find_config(start: Path) -> Path | None:
     """The nearest perfci.yaml in ``start`` or a folder above it."""
     for folder in (start, *start.parents):
-        if (folder / CONFIG_NAME).is_file():
+        if (folder / CONFIG_NAME).exists():  # a folder of that name is an error to tell, not nothing
             return folder / CONFIG_NAME
     return None
 

@@ -155,6 +155,14 @@ def test_config_is_found_above(tmp_path: Path) -> None:
     assert find_config(below) == tmp_path / "perfci.yaml"
 
 
+def test_a_folder_called_perfci_yaml_is_told(tmp_path: Path) -> None:
+    (tmp_path / "perfci.yaml").mkdir()
+    found = find_config(tmp_path)
+    assert found is not None
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_project(found)
+
+
 def test_missing_unreadable_and_binary_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         load_project(tmp_path / "perfci.yaml")
