@@ -1,11 +1,15 @@
 """Trace files that the user already has: extract, diagnose, draw, import."""
 
 import glob
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,9 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.report.diagnosis_text import DiagnosedTrace, Diagnosis
 from perfci.trace.extract import extract_timeline, read_timeline
+
+POOL_FROM_LAUNCHES = 4
+"""Launches from which an import reads in several processes: below, starting them costs more than it saves."""
 
 if TYPE_CHECKING:
     from perfci.store.store import Store  # reading a trace needs no database
@@ -133,11 +140,22 @@ def import_files(
             raise UsageError(f"{text!r} cannot be the {title} of a run", wanted="a name of printable characters")
     found = _revision(workspace, revision)
     groups = [tuple(paths)] if one_run else [(path,) for path in paths]
+    read = partial(_read_run, options=options, workload=workload, revision=found)
     runs = []
-    for number, group in enumerate(groups, start=1):
-        progress.status(f"reading {group[0].name} ({number} of {len(groups)})")
-        runs.append(_imported(read_files(group, options), group, workload=workload, revision=found))
+    with ExitStack() as stack:
+        results: Iterable[Run] = map(read, groups)
+        if len(groups) >= POOL_FROM_LAUNCHES:
+            # Spawned, not forked: the threads of numpy and SQLite do not survive a fork.
+            pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(groups)), mp_context=get_context("spawn"))
+            results = stack.enter_context(pool).map(read, groups)
+        for number, run in enumerate(results, start=1):
+            progress.status(f"read {number} of {len(groups)} traces")
+            runs.append(run)
     return tuple(runs), store.add_runs(runs)
+
+
+def _read_run(paths: Sequence[Path], *, options: TraceOptions, workload: str, revision: Revision) -> Run:
+    return _imported(read_files(paths, options), paths, workload=workload, revision=revision)
 
 
 def _revision(workspace: Workspace, text: str) -> Revision:

@@ -200,3 +200,15 @@ def test_accepting_without_a_workload_is_said(tmp_path: Path) -> None:
     done = perfci("baseline", "accept", "x", "--reason", "y", "--db", "sqlite:///x.db", cwd=tmp_path)
     assert done.returncode == 2
     assert "-w" in done.stderr
+
+
+def test_many_traces_are_read_in_several_processes_and_a_bad_one_stores_nothing(tmp_path: Path) -> None:
+    names = ("h200_transformer", "h200_gpt_item", "h200_gpt_ddp", "h200_gpt_cuda_graph_granularity_node")
+    good = [trace(name) for name in names]
+    (tmp_path / "bad.sqlite").write_bytes(b"no database")
+    failed = perfci("import", *good, "bad.sqlite", "-w", "x", "-r", "r", "--db", "sqlite:///x.db", cwd=tmp_path)
+    assert failed.returncode == 5, failed.stderr
+    assert "bad.sqlite" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    done = perfci("import", *good, "-w", "x", "-r", "r", "--db", "sqlite:///x.db", cwd=tmp_path)
+    assert done.stdout.startswith("imported 4 runs"), done.stderr
