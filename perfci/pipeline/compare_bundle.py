@@ -18,6 +18,7 @@ from perfci.pipeline.judging import golden_losses, judge_all, with_gates
 from perfci.pipeline.received import Group, by_workload, failure_notes, groups_of_candidate, groups_of_sides
 from perfci.pipeline.sides import STAND_IN, choose_runs, unmeasured
 from perfci.pipeline.workspace import Workspace
+from perfci.stats.judge import count_noisy_gates
 from perfci.stats.pinned import judge_pinned
 from perfci.store.store import Store
 
@@ -137,18 +138,22 @@ class _Case:
             pinned=self._pinned,
         )
         results = {one.workload: one for one in judged}
+        families = sum(count_noisy_gates(g.candidate, g.candidate, settings, workload=g.workload) for g in groups)
         for group in groups:
             if not group.baseline and group.candidate:
-                results[group.workload] = self._against_file(group, settings) or results[group.workload]
+                against = self._against_file(group, settings, families=families or None)
+                results[group.workload] = against or results[group.workload]
         return [(group, replace(results[group.workload], workload=group.label)) for group in groups]
 
-    def _against_file(self, group: Group, settings: JudgeSettings) -> WorkloadComparison | None:
+    def _against_file(
+        self, group: Group, settings: JudgeSettings, *, families: int | None
+    ) -> WorkloadComparison | None:
         """A head without a baseline run, against the reviewed level of this machine; None without one."""
         pinned = pinned_for(self.workspace, group.workload, group.candidate[-1].environment)
         if pinned is None or not _alone(group):
             return None
         text = f"judged against the baseline accepted on {pinned.accepted_on} alone: {pinned.reason}"
-        result = judge_pinned(pinned, group.candidate, settings)
+        result = judge_pinned(pinned, group.candidate, settings, families=families)
         return replace(result, notes=(*group.notes, *result.notes, Note(code="pinned-baseline", text=text)))
 
     def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:

@@ -70,8 +70,8 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
     """The runs to judge among all stored ones.
 
     Only one comparability key can be judged: the one both sides have that was measured last. Where both sides took
-    part in the same interleaved schedules, only those runs count: others saw another state of the machine. With no
-    common key all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
+    part in the same interleaved session, only the runs of the newest such count: others saw another machine state.
+    With no common key all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
     """
     common = {run.environment.key for run in baseline} & {run.environment.key for run in candidate}
     if not common:
@@ -82,6 +82,9 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
     right = [run for run in candidate if run.environment.key == key]
     schedules = {run.launch.schedule for run in left} & {run.launch.schedule for run in right} - {""}
     if schedules:
+        # One session only: its plan fixed how often it would be looked at, and sessions pooled afterwards have none.
+        last = max((run for run in right if run.launch.schedule in schedules), key=lambda run: run.launch.started_at)
+        schedules = {last.launch.schedule}
         left = [run for run in left if run.launch.schedule in schedules]
         right = [run for run in right if run.launch.schedule in schedules]
     left_out = len(baseline) + len(candidate) - len(left) - len(right)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def test_interleaved_sessions_win_over_lone_runs_and_no_common_environment_goes_
     foreign = [run(VALUES, label="cand", environment=OTHER)]
     apart = choose_runs(left, foreign)
     assert (apart.baseline, apart.candidate) == (tuple(left), tuple(foreign))
+
+
+def test_only_the_newest_of_several_sessions_is_judged() -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+
+    def later(runs: list[Run]) -> list[Run]:
+        hours = timedelta(hours=1)
+        return [
+            replace(r, launch=replace(r.launch, schedule="later", started_at=r.launch.started_at + hours)) for r in runs
+        ]
+
+    chosen = choose_runs([*left, *later(left)], [*right, *later(right)])
+    assert {r.launch.schedule for r in (*chosen.baseline, *chosen.candidate)} == {"later"}
+    assert len(chosen.baseline) == len(chosen.candidate) == 2
 
 
 def judged(left, right, settings, *, pinned=()):
