@@ -4,7 +4,9 @@
 
 A CASE is WORKLOAD:FAULT[:LAUNCHES], for example `gpt:item-each-step:4`; the fault `none` compares equal code (A/A).
 Cases run in the given order while time is left. Writes OUT/<n>-<workload>-<fault>.json (the whole comparison) and
-OUT/summary.json: verdict, what regressed, rules that fired, launches and seconds of each case.
+OUT/summary.json: verdict, what regressed, rules that fired, launches and seconds of each case. With `--recordings` also
+OUT/recordings.tar.xz, the recordings of the first two pairs of each case (recordings.py), exported after all cases:
+leave it a minute.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from recordings import pack, put_aside
 from smoke import ROOT, git, make_repository
 
 
@@ -100,14 +103,16 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--preset", default="gpu")
+    parser.add_argument("--recordings", action="store_true", help="keep recordings for rivals.py")
     parser.add_argument("cases", nargs="+")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     summaries = []
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryDirectory() as kept:
         folder = Path(temporary)
+        shelf = Path(kept)
         make_repository(folder)
         plant(folder)
         for number, case in enumerate(arguments.cases):
@@ -126,6 +131,9 @@ def main() -> None:
             )
             seconds = time.monotonic() - began
             (out / f"{number:02d}-{workload}-{fault}.log").write_text(done.stderr)
+            sessions = sorted((folder / ".perfci" / "launches").glob("*"))
+            if arguments.recordings and sessions:
+                put_aside(sessions[-1], done.stderr, shelf / f"{number:02d}-{workload}-{fault}")
             if done.stdout.startswith("{"):
                 (out / f"{number:02d}-{workload}-{fault}.json").write_text(done.stdout)
                 summaries.append(summary_of(case, json.loads(done.stdout), done.returncode, seconds))
@@ -133,6 +141,8 @@ def main() -> None:
                 print(json.dumps(summaries[-1]), flush=True)
             else:
                 print(case, done.returncode, done.stderr[-1500:], flush=True)
+        if arguments.recordings:
+            print(pack(shelf, out, [folder, ROOT]), flush=True)
 
 
 if __name__ == "__main__":
