@@ -229,6 +229,7 @@ class Driver:
         self.state = DONE
         self.reason = ""
         record.write(self, "complete")
+        process.end_data_workers_soon()
 
     def _at_exit(self) -> None:
         if self.finished or self._refused or os.getpid() != self.pid:

@@ -79,6 +79,20 @@ def gpu() -> dict[str, str] | None:
     return found
 
 
+_WORKER_JOIN_S = 0.2
+
+
+def end_data_workers_soon() -> None:
+    """Have DataLoader wait for a worker process 0.2 s, not 5, before it ends it. For a process that has measured all.
+
+    A worker forked under nsys does not leave by itself: seen on an H200, a launch with 8 workers took 41 s from
+    the written report to its end, with 4 workers 21 s. torch reads this constant when it joins a worker.
+    """
+    utils: Any = sys.modules.get("torch.utils.data._utils")
+    if hasattr(utils, "MP_STATUS_CHECK_INTERVAL"):
+        utils.MP_STATUS_CHECK_INTERVAL = min(_WORKER_JOIN_S, utils.MP_STATUS_CHECK_INTERVAL)
+
+
 def peak_memory() -> dict[str, int]:
     """Peak bytes of torch's CUDA allocator over the whole process; empty without a GPU."""
     if not uses_gpu():

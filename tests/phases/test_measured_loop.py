@@ -340,6 +340,30 @@ def test_a_loss_tensor_is_read_later_and_survives_being_overwritten(measured):
     assert read()["versions"]["torch"] == torch.__version__
 
 
+@pytest.mark.torch
+def test_once_all_is_measured_data_workers_are_not_waited_for(run_program):
+    pytest.importorskip("torch")
+    done, sidecar = run_program(
+        "import multiprocessing, multiprocessing.context, torch\n"
+        "from perfci import phases\n"
+        "waits = []\n"
+        "join = multiprocessing.Process.join\n"
+        "def told(self, timeout=None):\n"
+        "    waits.append(timeout)\n"
+        "    join(self, timeout)\n"
+        "multiprocessing.context.ForkProcess.join = told\n"
+        "def read():\n"
+        "    return torch.utils.data.DataLoader(range(40), num_workers=2, multiprocessing_context='fork')\n"
+        "for _ in read(): pass\n"
+        "print(sorted(set(waits)))\n"
+        "waits.clear()\n"
+        "for _ in phases.loop(read()): pass\n"
+        "print(len(waits), sorted(set(waits)))\n"
+    )
+    assert done.stdout.splitlines() == ["[5.0]", "2 [0.2]"], done.stderr
+    assert sidecar["status"] == "complete"
+
+
 def test_the_environment_of_a_hand_made_profile_switches_marks_on(run_program):
     done, _ = run_program(
         "from perfci.phases import marks\nprint(marks.listening())\n",
