@@ -137,6 +137,8 @@ def run_id(run: Run) -> str:
     """
     document = run_to_document(run)
     del document["launch"]["started_at"]
+    if run.launch.session is None:
+        del document["launch"]["session"]  # runs stored before sessions were counted keep their address
     identity = {
         "workload": run.workload,
         "revision": run.revision.identity,

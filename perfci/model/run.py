@@ -117,10 +117,15 @@ class Launch:
     plan: tuple[int, int] | None = None
     """Fewest and most launches per side that were planned for the schedule before it began: the judge's looks follow
     from them."""
+    session: int | None = None
+    """Which session of these two revisions the schedule is, from 1: the share of the error rate follows from it. None:
+    not interleaved, or stored before sessions were counted."""
 
     def __post_init__(self) -> None:
         if self.plan is not None and not 1 <= self.plan[0] <= self.plan[1]:
             raise ValueError(f"wanted 1 <= fewest <= most planned launches, got {self.plan}")
+        if self.session is not None and self.session < 1:
+            raise ValueError(f"sessions count from 1, got {self.session}")
         if self.started_at.tzinfo is None:
             raise ValueError("started_at must carry a time zone")
         if self.duration_ns < 0 or self.pair < 0 or self.position < 0:

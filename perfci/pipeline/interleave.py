@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfci.capture.schedule import SideName, Slot, next_round, pair_slots
 from perfci.capture.worktree import Worktree, worktrees
@@ -19,6 +19,7 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
 from perfci.stats.plan import PAIRS_PER_BLOCK, next_action
+from perfci.stats.sessions import next_session, share_of
 from perfci.store.store import Store
 
 MOST_ATTEMPTS = 3
@@ -55,6 +56,8 @@ class Session:
     measured: Measured = field(default_factory=Measured)
     still_open: dict[str, Workload] = field(default_factory=dict)
     _notes: dict[tuple[str, SideName], tuple[Note, ...]] = field(default_factory=dict)
+    _ordinals: dict[tuple[str, object], int] = field(default_factory=dict)
+    _sides: tuple[str, str] = ("", "")
     _position: int = 0
     _started_s: float = field(default_factory=time.monotonic)
 
@@ -63,6 +66,7 @@ class Session:
     ) -> Measured:
         """Launch until decided. A workload whose launch fails is given up (``failures``); the others go on."""
         repository = self.workspace.require_repository()
+        self._sides = (baseline.identity, candidate.identity)
         job = f"perfci compare {baseline.label}..{candidate.label}"
         with (
             bench_for(self.workspace, workloads, lock_clocks=lock_clocks, job=job, progress=self.progress) as bench,
@@ -155,9 +159,22 @@ class Session:
             run = bench.run_once(workload, place)
         except MeasurementError as error:
             raise MeasurementError(f"{label}: {error.seen}", wanted=error.wanted, todo=error.todo) from error
+        run = replace(run, launch=replace(run.launch, session=self._ordinal(run)))
         self.store.add_runs([run])
         self.progress.line(said(run, slot.pair + 1, most, side=slot.side.value))
         return run
+
+    def _ordinal(self, run: Run) -> int:
+        """Which session of this pair of revisions this is, in the environment that the launch turned out to have."""
+        place = (run.workload, run.environment.key)
+        if place not in self._ordinals:
+            left, right = (self.store.runs(run.workload, side) for side in self._sides)
+            self._ordinals[place] = number = next_session(left, right, like=run)
+            if number > 1:
+                self.progress.line(
+                    f"{run.workload}: session {number} of this pair, judged at {share_of(number):.3g} of the error rate"
+                )
+        return self._ordinals[place]
 
     def _locate(self, bench: Bench, sides: Mapping[SideName, Worktree], workloads: Sequence[Workload]) -> None:
         """Launch both sides of a workload once more under the probe, where that may name lines of code."""

@@ -16,6 +16,7 @@ from perfci.pipeline.evidence import kernels_of
 from perfci.stats.judge import count_noisy_gates, judge_workload
 from perfci.stats.pinned import join_cumulative, judge_pinned
 from perfci.stats.plan import looks_until
+from perfci.stats.sessions import share_of
 
 FloorsOf = Callable[[str, Environment | None], Mapping[tuple[str, str], float]]
 """Noise floors by (phase, metric) of a workload in an environment (None: not known)."""
@@ -85,24 +86,49 @@ def judge_all(
             golden_losses=expected.losses,
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
-        explained = _explained(judged, left, right, notes.get(name, ()))
+        explained = _explained(judged, left, right, (*notes.get(name, ()), *_ledger_notes((*left, *right))))
+        spent = replace(settings, error_rate=planned.error_rate)
         for level in levels[name]:
-            explained = join_cumulative(explained, judge_pinned(level, right, settings, families=families or None))
+            explained = join_cumulative(explained, judge_pinned(level, right, spent, families=families or None))
         results.append(explained)
     return tuple(results)
 
 
 def as_planned(settings: JudgeSettings, runs: Sequence[Run]) -> JudgeSettings:
-    """The settings with the effort that was planned when the runs were made, where all of them tell the same.
+    """The settings with the effort that was planned when the runs were made, and the error rate of their session.
 
-    The error that each look may spend depends on the plan: judged by another plan, the same runs would give another
-    verdict.
+    The error that each look may spend depends on both: judged by others, the same runs would give another verdict.
+    Where the runs do not tell the same, the most careful of all counts: earliest first look, longest plan, last
+    session; today's effort stands for runs that tell none.
     """
-    plans = {run.launch.plan for run in runs}
-    if len(plans) != 1:
-        return settings
-    (plan,) = plans
-    return settings if plan is None else replace(settings, min_launches=plan[0], max_launches=plan[1])
+    today = (settings.min_launches, settings.max_launches)
+    plans = [run.launch.plan or today for run in runs] or [today]
+    return replace(
+        settings,
+        min_launches=min(fewest for fewest, _ in plans),
+        max_launches=max(most for _, most in plans),
+        error_rate=settings.error_rate * share_of(_last_session(runs)),
+    )
+
+
+def _last_session(runs: Sequence[Run]) -> int | None:
+    return max((run.launch.session for run in runs if run.launch.session is not None), default=None)
+
+
+def _ledger_notes(runs: Sequence[Run]) -> tuple[Note, ...]:
+    """What a reader must know of the session: that it is a repetition, or that its runs tell different plans."""
+    notes = []
+    session = _last_session(runs)
+    if session is not None and session > 1:
+        text = (
+            f"session {session} of this pair of revisions: judged at {share_of(session):.3g} of the error rate, "
+            "because looking again until the answer pleases is how false alarms are made"
+        )
+        notes.append(Note(code="repeated-session", text=text))
+    if len({(run.launch.plan, run.launch.session) for run in runs}) > 1:
+        text = "the runs were made under different plans; they are judged by the most careful of them"
+        notes.append(Note(code="mixed-plans", text=text))
+    return tuple(notes)
 
 
 def statistics_of(settings: JudgeSettings, runs: Sequence[Run]) -> dict[tuple[str, str], Statistic]:

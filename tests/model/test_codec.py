@@ -212,6 +212,7 @@ def test_the_document_of_a_run_is_what_the_documentation_says() -> None:
             "position": 0,
             "seed": None,
             "plan": None,
+            "session": None,
         },
         "step_count": 2,
         "series": [{"phase": "step", "metric": "wall_ns", "values": [1, 2]}],

@@ -87,7 +87,8 @@ def test_the_recorded_plan_decides_whatever_todays_limits_are() -> None:
     assert judged(left, right, short).rows == judged(left, right, long).rows
     assert as_planned(long, left).max_launches == 4
     mixed = [*left, *planned(right, 3, 9)]
-    assert as_planned(long, mixed) == long
+    assert as_planned(long, mixed) == replace(long, min_launches=3, max_launches=9)
+    assert "mixed-plans" in {note.code for note in judged(left, planned(right, 3, 9), long).notes}
 
 
 def test_pinned_levels_share_the_error_rate_with_the_parent() -> None:
@@ -214,3 +215,16 @@ def test_the_declared_statistic_makes_the_samples() -> None:
     low = judged(left, slow, replace(SETTINGS, statistics=(("gpu_busy_ns", Statistic.P10),)))
     assert median.rows[0].candidate.location == pytest.approx(2e6)
     assert low.rows[0].candidate.location == pytest.approx(1.2e6)
+
+
+def test_a_repeated_session_is_judged_at_its_share_and_says_so() -> None:
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6], [1.02e6, 1.022e6, 1.019e6, 1.02e6])
+
+    def numbered(runs: list[Run], session: int) -> list[Run]:
+        return [replace(one, launch=replace(one.launch, plan=(4, 4), session=session)) for one in runs]
+
+    third = judged(numbered(left, 3), numbered(right, 3), SETTINGS)
+    at_share = judged(planned(left, 4, 4), planned(right, 4, 4), replace(SETTINGS, error_rate=0.05 * 0.025))
+    assert third.rows == at_share.rows
+    assert third.rows != judged(numbered(left, 1), numbered(right, 1), SETTINGS).rows
+    assert [note.code for note in third.notes if note.code == "repeated-session"] == ["repeated-session"]

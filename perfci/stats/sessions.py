@@ -1,0 +1,38 @@
+"""The ledger of interleaved sessions: what share of the declared error each repetition of a comparison may spend."""
+
+from collections.abc import Sequence
+
+from perfci.model.run import Run
+
+FIRST_SHARE = 0.9
+"""Share of the first session; the k-th later one has ``(1 - FIRST_SHARE) * 2 ** -(k - 1)``: all together at most 1."""
+
+
+def share_of(session: int | None) -> float:
+    """Share of the error rate that the ``session``-th session (from 1) may spend. None, that is runs stored before
+    sessions were counted or not made in turns: 1, as they were judged then."""
+    if session is None:
+        return 1.0
+    if session < 1:
+        raise ValueError(f"sessions count from 1, got {session}")
+    return FIRST_SHARE if session == 1 else (1 - FIRST_SHARE) * 2.0 ** (1 - session)
+
+
+def next_session(baseline: Sequence[Run], candidate: Sequence[Run], *, like: Run) -> int:
+    """The number (from 1) of the session that ``like`` is a launch of, after the stored runs of both revisions.
+
+    Counted are other sessions of the workload and comparability key of ``like`` with a pair that is usable on both
+    sides: a session without one was never looked at. Equal when the sides are swapped.
+    """
+    left, right = (
+        {
+            (run.launch.schedule, run.launch.pair)
+            for run in runs
+            if run.launch.schedule not in ("", like.launch.schedule)
+            and run.workload == like.workload
+            and run.environment.key == like.environment.key
+            and not run.spoiled
+        }
+        for runs in (baseline, candidate)
+    )
+    return 1 + len({schedule for schedule, _ in left & right})

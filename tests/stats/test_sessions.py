@@ -1,0 +1,36 @@
+"""Repeated sessions of one pair of revisions: their number and their share of the error."""
+
+from dataclasses import replace
+
+import pytest
+from run_builder import paired, run
+
+from perfci.model.environment import Environment
+from perfci.stats.sessions import next_session, share_of
+
+NOW = run({("step", "gpu_busy_ns"): 1e6}, schedule="now")
+
+
+def test_shares_sum_to_no_more_than_the_whole() -> None:
+    assert [share_of(k) for k in (None, 1, 2, 3)] == pytest.approx([1.0, 0.9, 0.05, 0.025])
+    assert sum(share_of(k) for k in range(1, 60)) <= 1 + 1e-12
+    with pytest.raises(ValueError, match="count from 1"):
+        share_of(0)
+
+
+def test_earlier_sessions_are_counted_and_swapping_sides_changes_nothing() -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+    assert next_session([], [], like=NOW) == 1
+    assert next_session(left, right, like=NOW) == next_session(right, left, like=NOW) == 2
+    again = [[replace(r, launch=replace(r.launch, schedule="t")) for r in runs] for runs in (left, right)]
+    assert next_session([*left, *again[0]], [*right, *again[1]], like=NOW) == 3
+
+
+def test_what_was_never_looked_at_or_is_something_else_does_not_count() -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+    spoiled = run({("step", "gpu_busy_ns"): 1e6}, schedule="s", pair=0, spoiled=True)
+    assert next_session(left[:1], [spoiled], like=NOW) == 1
+    assert next_session(left[:1], right[1:], like=NOW) == 1
+    assert next_session(left, right, like=left[0]) == 1
+    assert next_session(left, right, like=replace(NOW, workload="other")) == 1
+    assert next_session(left, right, like=replace(NOW, environment=Environment.of({"gpu_model": "other"}))) == 1
