@@ -83,16 +83,19 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         error_rate=case.settings.error_rate,
         notes=case.definition_notes(),
     )
-    keep(store, comparison, progress)
-    return comparison
+    return keep(store, comparison, progress)
 
 
-def keep(store: Store, comparison: Comparison, progress: Progress) -> None:
-    """Store a comparison. A database that takes no writes does not take the verdict away: it is told, no more."""
+def keep(store: Store, comparison: Comparison, progress: Progress) -> Comparison:
+    """Store a comparison. A database that takes no writes does not take the verdict away: it is told, here and in a
+    note of the comparison returned."""
     try:
         store.add_comparison(comparison)
     except BackendError as error:
-        progress.line(f"the comparison was not stored: {error.seen}")
+        text = f"the comparison was not stored: {error.seen}"
+        progress.line(text)
+        return replace(comparison, notes=(*comparison.notes, Note(code="not-stored", text=text)))
+    return comparison
 
 
 def settings_for(workspace: Workspace, workloads: Sequence[Workload], request: CompareRequest) -> JudgeSettings:
@@ -262,8 +265,7 @@ def _against_files(
         measured = measure_revision(workspace, store, asked, progress)
         runs = {name: [run for run in measured if run.workload == name] for name in names}
     comparison = judge_against_files(workspace, candidate, runs, workloads, settings)
-    keep(store, comparison, progress)
-    return comparison
+    return keep(store, comparison, progress)
 
 
 def _configured(workspace: Workspace, request: CompareRequest) -> tuple[Workload, ...]:

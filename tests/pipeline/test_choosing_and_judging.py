@@ -10,6 +10,7 @@ from repository import Repository
 from run_builder import paired, run
 
 from perfci.errors import BackendError, UsageError
+from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
@@ -203,8 +204,10 @@ def test_a_store_that_takes_no_comparison_does_not_take_the_verdict_away() -> No
             self.lines.append(text)
 
     heard = Heard()
-    keep(ReadOnly(), object(), heard)
+    side = Revision(label="a")
+    kept = keep(ReadOnly(), Comparison(baseline=side, candidate=side, workloads=(), error_rate=0.01), heard)
     assert heard.lines == ["the comparison was not stored: the database is read-only"]
+    assert [(note.code, note.text) for note in kept.notes] == [("not-stored", heard.lines[0])]
 
 
 def test_the_declared_statistic_makes_the_samples() -> None:
