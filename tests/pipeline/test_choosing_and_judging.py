@@ -17,6 +17,7 @@ from perfci.model.run import Revision, Run
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.pipeline.compare import CompareRequest, keep, run_comparison
+from perfci.pipeline.interleave import Session
 from perfci.pipeline.judging import as_planned, judge_all
 from perfci.pipeline.progress import Silent
 from perfci.pipeline.sides import choose_runs
@@ -231,3 +232,16 @@ def test_a_repeated_session_is_judged_at_its_share_and_says_so() -> None:
     assert third.rows == at_share.rows
     assert third.rows != judged(numbered(left, 1), numbered(right, 1), SETTINGS).rows
     assert [note.code for note in third.notes if note.code == "repeated-session"] == ["repeated-session"]
+
+
+def test_a_session_numbers_itself_from_the_stored_runs_whichever_side_comes_first(tmp_path: Path) -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+    now = replace(left[0], launch=replace(left[0].launch, schedule="now"))
+    with open_store(f"sqlite:///{tmp_path / 'runs.db'}") as store:
+        store.add_runs([*left, *right])
+        sides = (left[0].revision.identity, right[0].revision.identity)
+        for order in (sides, sides[::-1]):
+            session = Session(workspace=None, store=store, limits=SETTINGS, judge=None, progress=Silent())
+            session._sides = order
+            assert session._ordinal(now) == 2
+            assert session._ordinal(replace(now, workload="other")) == 1
