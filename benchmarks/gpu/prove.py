@@ -3,46 +3,48 @@
     python benchmarks/gpu/prove.py OUT --minutes 9 CASE …
 
 A CASE is WORKLOAD:FAULT[:LAUNCHES], for example `gpt:item-each-step:4`; the fault `none` compares equal code (A/A).
-Cases run in the given order while time is left. Writes OUT/<n>-<workload>-<fault>.json (the whole comparison) and
-OUT/summary.json: verdict, what regressed, rules that fired, launches and seconds of each case. With `--recordings` also
-OUT/recordings.tar.xz, the recordings of the first two pairs of each case (recordings.py), exported after all cases:
-leave it a minute.
+`gpt:calibrate:8` calibrates instead (OUT/<n>-gpt-calibrate.json) and accepts the levels as a baseline (OUT/baselines/).
+Cases run in the given order while time is left. With --folder the repository and its database stay for a next run.
+Writes OUT/<n>-<workload>-<fault>.json (the whole comparison) and OUT/summary.json: verdict, what regressed, rules that
+fired, launches and seconds of each case. With --recordings also OUT/recordings.tar.xz, the recordings of the first two
+pairs of each case (recordings.py), exported after all cases: leave it a minute.
 """
 
 import argparse
 import json
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import yaml
 from recordings import pack, put_aside
-from smoke import ROOT, git, make_repository
+from smoke import ROOT, git, make_repository, perfci
+
+WRAPPER = """\
+import pathlib, runpy, sys
+here = pathlib.Path(__file__).resolve().parent
+sys.argv = [str(here.parent / "faults.py"), f"@{here.parent / 'fault.txt'}", str(here / "script.py")]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def plant(folder: Path) -> None:
-    """Every workload runs through faults.py, which reads the fault's name from a file of the revision."""
-    for path in folder.glob("workloads/*/workload.yaml"):
-        document = yaml.safe_load(path.read_text())
-        commands = [document, *document.get("presets", {}).values()]
-        for holder in commands:
-            if "command" in holder:
-                at = holder["command"].index("train.py")
-                holder["command"][at:at] = ["../faults.py", "@../fault.txt"]
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
+    """Every workload runs through faults.py, which reads the fault's name from a file of the revision. The definitions
+    of the workloads stay as they are: noise floors and baselines measured here are those of the real workloads."""
+    for path in folder.glob("workloads/*/train.py"):
+        path.rename(path.with_name("script.py"))
+        path.write_text(WRAPPER)
     (folder / "workloads" / "fault.txt").write_text("none\n")
-    git(folder, "commit", "--quiet", "-am", "Run the workloads through the fault switch", "--allow-empty")
-    git(folder, "add", "workloads/fault.txt")
-    git(folder, "commit", "--quiet", "-m", "Plant nothing")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "Run the workloads through the fault switch, plant nothing")
 
 
 def branch_for(folder: Path, fault: str, number: int) -> str:
     """A branch whose only difference to main is the planted fault; for `none` another commit of equal code."""
     name = f"case-{number}-{fault}"
-    git(folder, "switch", "--quiet", "-c", name, "main")
+    git(folder, "switch", "--quiet", "-C", name, "main")
     (folder / "workloads" / "fault.txt").write_text(f"{fault}\n")
     git(folder, "add", "workloads/fault.txt")
     git(folder, "commit", "--quiet", "--allow-empty", "-m", f"Plant {fault}")
@@ -97,6 +99,70 @@ def condense(folder: Path) -> None:
     (folder / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
 
 
+def calibrate(folder: Path, out: Path, name: str, arguments: argparse.Namespace, launches: int) -> None:
+    """Noise floors from equal launches, kept in the database of ``folder``, and the baseline that they make."""
+    workload = name.split("-", 1)[1].removesuffix("-calibrate")
+    command = ["calibrate", "main", "-w", workload, "--preset", arguments.preset, "-n", str(launches), "-f", "json"]
+    done = perfci(folder, *command)
+    (out / f"{name}.log").write_text(done.stderr)
+    (out / f"{name}.json").write_text(done.stdout)
+    print(name, done.returncode, done.stderr[-300:], flush=True)
+    reason = f"{launches} launches of equal code on a quiet machine (docs/evidence)"
+    done = perfci(folder, "baseline", "accept", "main", "-w", workload, "--reason", reason)
+    print(done.stdout, done.stderr[-300:], flush=True)
+    for path in (folder / "baselines").glob("*.yaml"):
+        (out / "baselines").mkdir(exist_ok=True)
+        shutil.copyfile(path, out / "baselines" / path.name)
+        path.unlink()  # the comparisons of this proof are judged against their parents alone
+
+
+def compare(folder: Path, out: Path, name: str, arguments: argparse.Namespace, launches: str) -> dict[str, Any] | None:
+    """One comparison of main with a branch that differs in the planted fault; its summary."""
+    number, case = name.split("-", 1)
+    workload, fault = case.split(":")
+    branch = branch_for(folder, fault, int(number))
+    began = time.monotonic()
+    done = perfci(
+        folder, "compare", f"main..{branch}", "-w", workload, "--preset", arguments.preset, "--remeasure",
+        "--max-launches", launches, "--seed", number, "--no-report", "-f", "json",
+    )  # fmt: skip
+    seconds = time.monotonic() - began
+    name = name.replace(":", "-")
+    (out / f"{name}.log").write_text(done.stderr)
+    sessions = sorted((folder / ".perfci" / "launches").glob("*"))
+    if arguments.recordings and sessions:
+        put_aside(sessions[-1], done.stderr, folder / ".perfci" / "shelf" / name)
+    if not done.stdout.startswith("{"):
+        print(case, done.returncode, done.stderr[-1500:], flush=True)
+        return None
+    (out / f"{name}.json").write_text(done.stdout)
+    summary = summary_of(case, json.loads(done.stdout), done.returncode, seconds)
+    print(json.dumps(summary), flush=True)
+    return summary
+
+
+def run(folder: Path, out: Path, arguments: argparse.Namespace) -> None:
+    """Run the cases in ``folder`` while time is left."""
+    started = time.monotonic()
+    if not (folder / "perfci.yaml").is_file():
+        make_repository(folder)
+        plant(folder)
+    summaries = []
+    for number, case in enumerate(arguments.cases, arguments.first):
+        workload, fault, launches = [*case.split(":"), "6"][:3]
+        if arguments.minutes * 60 - (time.monotonic() - started) < 60:
+            print(f"no time left for {case}")
+        elif fault == "calibrate":
+            calibrate(folder, out, f"{number:02d}-{workload}-calibrate", arguments, int(launches))
+        elif (summary := compare(folder, out, f"{number:02d}-{workload}:{fault}", arguments, launches)) is not None:
+            summaries.append(summary)
+            (out / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
+    if arguments.recordings:
+        shelf = folder / ".perfci" / "shelf"
+        print(pack(shelf, out, [folder, ROOT]), flush=True)
+        shutil.rmtree(shelf)
+
+
 def main() -> None:
     """Run the cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,45 +170,16 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--preset", default="gpu")
     parser.add_argument("--recordings", action="store_true", help="keep recordings for rivals.py")
+    parser.add_argument("--folder", type=Path, help="where the repository is made, or is from an earlier run")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("cases", nargs="+")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    summaries = []
-    with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryDirectory() as kept:
-        folder = Path(temporary)
-        shelf = Path(kept)
-        make_repository(folder)
-        plant(folder)
-        for number, case in enumerate(arguments.cases):
-            workload, fault, *launches = case.split(":")
-            left_s = arguments.minutes * 60 - (time.monotonic() - started)
-            if left_s < 60:
-                print(f"no time left for {case}")
-                continue
-            branch = branch_for(folder, fault, number)
-            began = time.monotonic()
-            command = ["compare", f"main..{branch}", "-w", workload, "--preset", arguments.preset, "--remeasure"]
-            command += ["--max-launches", launches[0] if launches else "6", "--seed", str(number)]
-            command += ["--no-report", "-f", "json"]
-            done = subprocess.run(
-                [sys.executable, "-m", "perfci", *command], cwd=folder, capture_output=True, text=True, check=False
-            )
-            seconds = time.monotonic() - began
-            (out / f"{number:02d}-{workload}-{fault}.log").write_text(done.stderr)
-            sessions = sorted((folder / ".perfci" / "launches").glob("*"))
-            if arguments.recordings and sessions:
-                put_aside(sessions[-1], done.stderr, shelf / f"{number:02d}-{workload}-{fault}")
-            if done.stdout.startswith("{"):
-                (out / f"{number:02d}-{workload}-{fault}.json").write_text(done.stdout)
-                summaries.append(summary_of(case, json.loads(done.stdout), done.returncode, seconds))
-                (out / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
-                print(json.dumps(summaries[-1]), flush=True)
-            else:
-                print(case, done.returncode, done.stderr[-1500:], flush=True)
-        if arguments.recordings:
-            print(pack(shelf, out, [folder, ROOT]), flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (arguments.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        run(folder, out, arguments)
 
 
 if __name__ == "__main__":
