@@ -57,12 +57,6 @@ class TraceError(MeasurementError):
     """A trace file cannot be read or holds no measurable step."""
 
 
-class NotComparableError(PerfciError):
-    """Runs exist, but must not be compared."""
-
-    exit_code = ExitCode.INCONCLUSIVE
-
-
 class BackendError(PerfciError):
     """The database or GitHub cannot be reached or refuses."""
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfci.capture.environment import cpu_list
-
 CPUS_PER_RANK = 8
 """The threads of one training process that run at once: main, autograd, pin-memory, and a handful of loader workers."""
 
@@ -72,12 +70,6 @@ def cpus_for_launch(
         return ()
     near = numa_node_of_gpu(gpu_pci_bus_id)
     return choose_cpus(read_topology(), ranks=ranks, near_node=near, cpu_quota=cpu_quota)
-
-
-def pinning_prefix(cpus: tuple[int, ...]) -> tuple[str, ...]:
-    """Words to put before the measured command *inside* the profiler's command line, so that the profiler itself
-    stays outside. Empty when nothing is pinned. ``taskset`` is part of util-linux."""
-    return ("taskset", "-c", cpu_list(cpus)) if cpus else ()
 
 
 def read_topology(*, root: Path = Path("/")) -> Topology:

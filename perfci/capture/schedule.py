@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 PAIRS_PER_BLOCK = 2
-LAUNCHES_PER_PAIR = 2
 
 
 class SideName(StrEnum):
@@ -61,21 +60,6 @@ def pair_slots(*, pair: int, seed: int, workload: str = "", first_position: int)
     )
 
 
-def plan(pairs: int, seed: int, *, workload: str = "") -> tuple[Slot, ...]:
-    """All launches of ``pairs`` pairs of one workload in order.
-
-    Prefix-stable: ``plan(n + 1, seed)`` starts with ``plan(n, seed)``, so that adaptive effort extends a plan that is
-    already under way. With an even number of pairs each side has every place in the blocks equally often; with 0 pairs
-    the plan is empty.
-    """
-    if pairs < 0:
-        raise ValueError("pairs must not be negative")
-    slots: list[Slot] = []
-    for pair in range(pairs):
-        slots += pair_slots(pair=pair, seed=seed, workload=workload, first_position=len(slots))
-    return tuple(slots)
-
-
 def next_round(*, block: int, seed: int, workloads: Sequence[str], first_position: int = 0) -> tuple[Slot, ...]:
     """Block number ``block`` (from 0) of every workload that is still undecided: one step of adaptive effort.
 
@@ -89,22 +73,6 @@ def next_round(*, block: int, seed: int, workloads: Sequence[str], first_positio
     for workload in sorted(workloads, key=lambda name: (_draw(seed, f"round\0{name}", block), name)):
         for pair in range(block * PAIRS_PER_BLOCK, (block + 1) * PAIRS_PER_BLOCK):
             slots += pair_slots(pair=pair, seed=seed, workload=workload, first_position=first_position + len(slots))
-    return tuple(slots)
-
-
-def plan_workloads(pairs: int, seed: int, workloads: Sequence[str]) -> tuple[Slot, ...]:
-    """All launches of ``pairs`` pairs of each workload, round by round. An odd number of pairs leaves the last round
-    with half blocks. Prefix-stable from round to round, like ``plan``."""
-    if pairs < 0:
-        raise ValueError("pairs must not be negative")
-    rounds = -(-pairs // PAIRS_PER_BLOCK)
-    slots: list[Slot] = []
-    for block in range(rounds):
-        for slot in next_round(block=block, seed=seed, workloads=workloads):
-            if slot.pair < pairs:
-                slots.append(
-                    Slot(pair=slot.pair, position=len(slots), side=slot.side, workload=slot.workload),
-                )
     return tuple(slots)
 
 

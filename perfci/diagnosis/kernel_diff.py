@@ -54,14 +54,6 @@ def diff_kernels(
     return (*shown, *_rest(keys[cut:], before, after))
 
 
-def phase_change_ns(changes: Sequence[KernelChange]) -> dict[str, float]:
-    """The change of kernel time per step of each phase, as the sum of its rows."""
-    total: dict[str, float] = defaultdict(float)
-    for change in changes:
-        total[change.phase] += change.delta_ns
-    return dict(total)
-
-
 def _per_step(stats: Sequence[KernelStat], steps: int) -> _Totals:
     counts: dict[_Key, int] = defaultdict(int)
     totals_ns: dict[_Key, int] = defaultdict(int)

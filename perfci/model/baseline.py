@@ -62,7 +62,3 @@ class PinnedBaseline:
         keys = [(level.phase, level.metric) for level in self.levels]
         if len(keys) != len(set(keys)):
             raise ValueError("a baseline holds each (phase, metric) once")
-
-    def level_of(self, phase: str, metric: str) -> PinnedLevel | None:
-        """The level of a metric in a phase, or None when it was not accepted."""
-        return next((x for x in self.levels if x.phase == phase and x.metric == metric), None)

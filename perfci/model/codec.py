@@ -21,7 +21,6 @@ from perfci.errors import MeasurementError
 from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment
 from perfci.model.run import Run
-from perfci.model.trace import Extraction
 
 SCHEMA_VERSION = 1
 """Version of the documents of runs, comparisons and extractions. Raised when an older perfci would misread them."""
@@ -85,7 +84,6 @@ class _Format(Generic[T]):
 
 _RUN = _Format(Run)
 _COMPARISON = _Format(Comparison)
-_EXTRACTION = _Format(Extraction)
 
 
 def run_to_document(run: Run) -> Document:
@@ -106,16 +104,6 @@ def comparison_to_document(comparison: Comparison) -> Document:
 def comparison_from_document(document: Document) -> Comparison:
     """The comparison in a document; CodecError names the first faulty key."""
     return _COMPARISON.decode(document)
-
-
-def extraction_to_document(extraction: Extraction) -> Document:
-    """The document of what one trace says."""
-    return _EXTRACTION.encode(extraction)
-
-
-def extraction_from_document(document: Document) -> Extraction:
-    """The extraction in a document; CodecError names the first faulty key."""
-    return _EXTRACTION.decode(document)
 
 
 def canonical_json(document: object) -> bytes:

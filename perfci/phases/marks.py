@@ -63,13 +63,6 @@ class Marks:
         elif names[-1] == _NESTED and name == STEP:
             names.pop()
 
-    def close_all(self) -> None:
-        """Close what the calling thread still has open."""
-        names = self._names()
-        while names:
-            if names.pop() != _NESTED:
-                self._pop()
-
 
 _open: Callable[[str], None] | None = None
 _close: Callable[[str], None] | None = None

@@ -11,13 +11,3 @@ class Progress(Protocol):
 
     def status(self, text: str) -> None:
         """What is going on right now; replaces the last status on a terminal."""
-
-
-class Silent:
-    """A Progress that says nothing."""
-
-    def line(self, text: str) -> None:
-        """Drop the text."""
-
-    def status(self, text: str) -> None:
-        """Drop the text."""

@@ -17,8 +17,6 @@ from perfci.report.wording import Status, plural
 
 COMMENT_LIMIT = Limit(characters=65_536)
 """A GitHub comment."""
-SUMMARY_LIMIT = Limit(characters=1024 * 1024, utf8_bytes=1024 * 1024)
-"""A job summary of GitHub Actions: over it the whole summary is dropped."""
 
 ICONS: dict[Status, str] = {
     Status.EVIDENCE: "",

@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
@@ -21,20 +20,6 @@ _BIMODAL_CRITICAL = (
 )  # fmt: skip
 """(launches, share of the variance left inside the two best groups) that a normal sample undercuts with probability
 0.5 %; simulated by benchmarks/statistics/bimodal_table.py. Above 30 the last value is kept, which is careful."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Oddities of the samples of one side, in launch order."""
-
-    outliers: tuple[int, ...] = ()
-    bimodal: bool = False
-    trend: bool = False
-
-
-def shape_of(values: Sequence[float], times: Sequence[float] | None = None) -> Shape:
-    """Describe log samples in launch order. With too few launches for a test its answer is "not seen"."""
-    return Shape(outliers=outliers(values), bimodal=is_bimodal(values), trend=has_trend(values, times))
 
 
 def outliers(values: Sequence[float]) -> tuple[int, ...]:

@@ -1,24 +1,20 @@
 """What a trace says: files → Timeline → Extraction."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci.errors import PerfciError, TraceError
+from perfci.errors import TraceError
 from perfci.model.metrics import METRICS, AcrossRanks
 from perfci.model.run import ApiCallStat, KernelStat, Note, Series
 from perfci.model.timeline import ApiCalls, OperationKind, Operations, Timeline
 from perfci.model.trace import Extraction
 from perfci.trace.assemble import Part, assemble
 from perfci.trace.attribution import PhaseNames, attribute, launching_call, without_correlations
-from perfci.trace.blocks import slices, usable_cpus
+from perfci.trace.blocks import slices
 from perfci.trace.intervals import sum_by_group
 from perfci.trace.kineto import read_kineto
 from perfci.trace.kineto_json import looks_like_json
@@ -49,53 +45,6 @@ def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Se
 def extract(paths: Sequence[Path], *, step_range: str = "step", phases: Sequence[str] = ()) -> Extraction:
     """All metrics of one process launch: ``extract_timeline(read_timeline(…))``."""
     return extract_timeline(read_timeline(paths, step_range=step_range, phases=phases))
-
-
-def extract_many(
-    launches: Sequence[Sequence[Path]],
-    *,
-    step_range: str = "step",
-    phases: Sequence[str] = (),
-    processes: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> list[Extraction | PerfciError]:
-    """Extract many launches at once, each as ``extract`` does; results in the order of ``launches``.
-
-    A launch that cannot be read gives its error in its place and does not stop the others. ``processes`` defaults to
-    the CPUs this process may use; with 1, or one launch, everything runs here. ``progress`` is called in this process,
-    with the number of launches done, after each.
-    """
-    one = partial(_extract_or_error, step_range=step_range, phases=tuple(phases))
-    wanted = min(processes or usable_cpus(), len(launches))
-    results: list[Extraction | PerfciError | None] = [None] * len(launches)
-    done = 0
-    with _workers(wanted) as pool:
-        pending = {pool.submit(one, tuple(paths)): at for at, paths in enumerate(launches)} if pool else {}
-        finished = ((pending[job], job.result()) for job in as_completed(pending))
-        here = ((at, one(tuple(paths))) for at, paths in enumerate(launches))
-        for at, result in finished if pool else here:
-            results[at] = result
-            done += 1
-            if progress is not None:
-                progress(done)
-    return [result for result in results if result is not None]
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor | None]:
-    if count < 2:
-        yield None
-        return
-    # A fork of a process with threads (progress bars) may hang; a fresh interpreter cannot.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
-def _extract_or_error(paths: tuple[Path, ...], *, step_range: str, phases: tuple[str, ...]) -> Extraction | PerfciError:
-    try:
-        return extract(paths, step_range=step_range, phases=phases)
-    except PerfciError as error:
-        return error
 
 
 def extract_timeline(timeline: Timeline) -> Extraction:

@@ -1,5 +1,6 @@
 """What a launch without a report or with a broken one says. The words of nsys are recorded from real runs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,20 @@ def test_a_folder_that_cannot_be_written(measure, tmp_path):
         with pytest.raises(MeasurementError, match="cannot be written") as caught:
             measure("", collector=Collector.TORCH, out_dir=folder)
         assert caught.value.todo
+
+
+def test_a_launch_runs_on_the_cores_it_is_given_and_on_no_other(measure, tmp_path):
+    last = max(os.sched_getaffinity(0))
+    with pytest.raises(MeasurementError, match="it never entered"):
+        measure("import os; print('on', os.sched_getaffinity(0))", collector=Collector.TORCH, cpus=(last,))
+    assert f"on {{{last}}}" in (tmp_path / "out" / "launch.log").read_text()
+
+
+def test_pinning_without_taskset_says_what_to_do(measure, monkeypatch):
+    monkeypatch.setattr(launch_module.shutil, "which", lambda name, **_: None if name == "taskset" else f"/bin/{name}")
+    with pytest.raises(MeasurementError, match="taskset is missing") as caught:
+        measure("", collector=Collector.TORCH, cpus=(0,))
+    assert "pin_cpus: false" in caught.value.todo
 
 
 def test_a_disk_without_room_is_noticed_before_the_launch(measure, tmp_path, monkeypatch):

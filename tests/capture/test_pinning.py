@@ -1,8 +1,6 @@
 """The choice of CPUs: near the GPU, whole cores first, some left over, nothing on a small machine."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from perfci.capture.pinning import (
     choose_cpus,
     cpus_for_launch,
     numa_node_of_gpu,
-    pinning_prefix,
     read_topology,
 )
 
@@ -93,18 +90,6 @@ def test_laws(usable, ranks, near, quota, threads):
     far = [cpu for cpu in chosen if near is not None and cpu // 16 != near]
     if far:  # only when the near node is used up
         assert {cpu for cpu in usable if cpu // 16 == near} <= set(chosen)
-
-
-def test_the_prefix_really_pins():
-    usable = sorted(os.sched_getaffinity(0))
-    prefix = pinning_prefix((usable[-1],))
-    shown = subprocess.run(
-        [*prefix, sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert shown.strip() == f"{{{usable[-1]}}}"
-    assert pinning_prefix(()) == ()
-    assert pinning_prefix((2, 3, 5)) == ("taskset", "-c", "2-3,5")
 
 
 def test_topology_from_sysfs(tmp_path):

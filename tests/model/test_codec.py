@@ -1,4 +1,4 @@
-"""The JSON of runs, comparisons and extractions: what goes in comes back, and nothing else gets in."""
+"""The JSON of runs and comparisons: what goes in comes back, and nothing else gets in."""
 
 import json
 import math
@@ -18,7 +18,6 @@ from perfci.model.environment import ENVIRONMENT_FIELDS, Environment
 from perfci.model.finding import Confidence, Finding, Quantity, SourceLocation
 from perfci.model.metrics import METRICS, Kind, Unit
 from perfci.model.run import ApiCallStat, KernelStat, Launch, Note, Revision, Run, Series
-from perfci.model.trace import Extraction, TraceInfo
 from perfci.model.verdict import Verdict
 
 # Any text that UTF-8 can hold, empty or not.
@@ -82,18 +81,6 @@ runs = st.builds(
     losses=st.lists(finite, max_size=3).map(tuple),
     notes=notes,
     artifacts=st.lists(texts, max_size=2).map(tuple),
-)
-extractions = st.builds(
-    Extraction,
-    trace=st.builds(
-        TraceInfo, collector=texts, collector_version=texts, gpu_models=st.lists(texts, max_size=2).map(tuple)
-    ),
-    step_count=counts,
-    series=series_lists,
-    kernels=kernels,
-    api_calls=api_calls,
-    notes=notes,
-    rank_series=st.lists(st.tuples(st.integers(0, 9), series_lists), max_size=2).map(tuple),
 )
 
 
@@ -172,12 +159,6 @@ def test_a_comparison_comes_back_equal(comparison: Comparison) -> None:
     assert codec.comparison_from_document(through_text(document)) == comparison
     codec.comparison_from_document(document)
     assert document == before  # decoding leaves the caller's document alone
-
-
-@settings(max_examples=40, deadline=None)
-@given(extractions)
-def test_an_extraction_comes_back_equal(extraction: Extraction) -> None:
-    assert codec.extraction_from_document(through_text(codec.extraction_to_document(extraction))) == extraction
 
 
 @pytest.mark.parametrize("name", sorted(SITUATIONS.keys() - {"hostile"}))
@@ -292,7 +273,7 @@ def test_a_faulty_document_is_refused_and_named(edit, where: str) -> None:
 
 @pytest.mark.parametrize("document", [None, [], "x", 1, {}, {"schema_version": 1}])
 def test_what_is_no_document_is_refused(document) -> None:
-    for decode in (codec.run_from_document, codec.comparison_from_document, codec.extraction_from_document):
+    for decode in (codec.run_from_document, codec.comparison_from_document):
         with pytest.raises(codec.CodecError):
             decode(document)
 

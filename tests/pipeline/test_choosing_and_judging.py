@@ -19,7 +19,6 @@ from perfci.model.verdict import Verdict
 from perfci.pipeline.compare import CompareRequest, keep, run_comparison
 from perfci.pipeline.interleave import Session
 from perfci.pipeline.judging import as_planned, judge_all
-from perfci.pipeline.progress import Silent
 from perfci.pipeline.sides import choose_runs
 from perfci.pipeline.workspace import open_workspace
 from perfci.stats.pinned import pin
@@ -143,10 +142,23 @@ def store_runs(repository: Repository, commit: str, values: float, *, count: int
         store.add_runs(runs)
 
 
+class Heard:
+    """A Progress that keeps what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def status(self, text: str) -> None:
+        """Not kept: it is gone with the next one."""
+
+
 def compared(repository: Repository, **request):
     workspace = open_workspace(repository.root)
     with open_store(workspace.project.database_url) as store:
-        return run_comparison(workspace, store, CompareRequest(**request), Silent())
+        return run_comparison(workspace, store, CompareRequest(**request), Heard())
 
 
 def test_a_pattern_that_names_no_workload_is_refused(repository: Repository) -> None:
@@ -198,12 +210,6 @@ def test_a_store_that_takes_no_comparison_does_not_take_the_verdict_away() -> No
         def add_comparison(self, _comparison) -> str:
             raise BackendError("the database is read-only")
 
-    class Heard(Silent):
-        lines: list[str] = []  # noqa: RUF012  (one test, one object)
-
-        def line(self, text: str) -> None:
-            self.lines.append(text)
-
     heard = Heard()
     side = Revision(label="a")
     kept = keep(ReadOnly(), Comparison(baseline=side, candidate=side, workloads=(), error_rate=0.01), heard)
@@ -241,7 +247,7 @@ def test_a_session_numbers_itself_from_the_stored_runs_whichever_side_comes_firs
         store.add_runs([*left, *right])
         sides = (left[0].revision.identity, right[0].revision.identity)
         for order in (sides, sides[::-1]):
-            session = Session(workspace=None, store=store, limits=SETTINGS, judge=None, progress=Silent())
+            session = Session(workspace=None, store=store, limits=SETTINGS, judge=None, progress=Heard())
             session._sides = order
             assert session._ordinal(now) == 2
             assert session._ordinal(replace(now, workload="other")) == 1

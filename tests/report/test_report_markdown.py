@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from perfci.github.limits import JOB_SUMMARY_BYTES
 from perfci.report.fitting import Block, Limit, fit
-from perfci.report.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, render, render_markdown
+from perfci.report.markdown import COMMENT_LIMIT, render, render_markdown
 from perfci.report.markdown_escape import code, prose
 from perfci.report.names import clean
 from perfci.report.view import view_of
 
+SUMMARY_LIMIT = Limit(characters=JOB_SUMMARY_BYTES, utf8_bytes=JOB_SUMMARY_BYTES)
 GFM = MarkdownIt("gfm-like", {"html": True, "linkify": False}).enable(["table", "strikethrough"])
 OUR_HTML = re.compile(r"</?(details|summary|sub)( open)?>")
 MENTION = re.compile(r"(?<![\w`])@[A-Za-z0-9]")

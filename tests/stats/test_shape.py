@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfci.stats.shape import has_trend, is_bimodal, outliers, shape_of
+from perfci.stats.shape import has_trend, is_bimodal, outliers
 
 TWO_LEVELS = [2.9, 3.4, 2.91, 3.41, 2.9, 3.39, 3.4, 2.92]
 
@@ -62,4 +62,3 @@ def test_outliers() -> None:
     assert outliers([1.0, 1.01, 0.99, 1.0, 2.0]) == (4,)
     assert outliers([1.0, 1.01, 2.0]) == ()
     assert outliers([1.0, 1.0, 1.0, 1.0, 2.0]) == ()
-    assert shape_of(TWO_LEVELS).bimodal

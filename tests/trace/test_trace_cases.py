@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from nsys_builder import START_END, Export, add_training, process_id, training
 
-from perfci.errors import ExitCode, PerfciError, TraceError
+from perfci.errors import ExitCode, TraceError
 from perfci.model.metrics import BACKGROUND, STEP, UNMARKED
 from perfci.model.timeline import NO_STEP, SyncKind
-from perfci.trace.extract import extract, extract_many, extract_timeline, read_timeline
+from perfci.trace.extract import extract, extract_timeline, read_timeline
 
 TRACES = Path(__file__).parents[1] / "traces"
 
@@ -635,23 +635,6 @@ def test_a_gpu_machine_without_cuda_records(tmp_path):
     assert values(extraction, STEP, "kernel_count") is None
     export.add("DIAGNOSTIC_EVENT", text="CUPTI error: multiple subscribers not supported")
     refused(written(export, tmp_path, "b.sqlite"), "multiple subscribers")
-
-
-# Many at once ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_extract_many_keeps_order_and_errors(processes, tmp_path):
-    good = [written(training(n), tmp_path, f"{n}.sqlite") for n in (2, 3, 4)]
-    bad = tmp_path / "bad.sqlite"
-    bad.touch()
-    seen = []
-    results = extract_many([[good[0]], [bad], [good[1]], [good[2]]], processes=processes, progress=seen.append)
-    assert seen == [1, 2, 3, 4]
-    assert isinstance(results[1], PerfciError)
-    assert "is empty" in str(results[1])
-    assert [r.step_count for r in results if not isinstance(r, PerfciError)] == [2, 3, 4]
-    assert results[0] == extract([good[0]])
 
 
 def test_process_id_is_what_the_mask_leaves():
