@@ -8,13 +8,13 @@ from perfci.config.load import Workload
 from perfci.errors import BackendError, UsageError
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
-from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, pinned_levels, pinned_notes
+from perfci.pipeline.floors import Floors, by_gate
 from perfci.pipeline.interleave import Measured, Session
-from perfci.pipeline.judging import golden_losses, judge_all, with_gates
+from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
 from perfci.pipeline.locate import located
 from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
@@ -72,7 +72,12 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         {name: runs.baseline for name, runs in chosen.items()},
         {name: runs.candidate for name, runs in chosen.items()},
         notes={
-            name: (*runs.notes, *pinned_notes(workspace, store, name, runs.candidate)) for name, runs in chosen.items()
+            name: (
+                *runs.notes,
+                *pinned_notes(workspace, store, name, runs.candidate),
+                *Floors(store, case.settings).notes(name, environment_of(runs.candidate)),
+            )
+            for name, runs in chosen.items()
         },
     )
     judged = tuple(_with_places(result, measured) for result in judged)
@@ -158,7 +163,7 @@ class _Case:
             baseline,
             candidate,
             self.settings,
-            floors_of=self._floors,
+            floors_of=Floors(self.store, self.settings).to_judge,
             golden=golden_losses(self.workloads),
             notes=notes or {},
             pinned=self._pinned,
@@ -166,9 +171,6 @@ class _Case:
 
     def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
         return pinned_levels(self.workspace, self.store, workload, candidate)
-
-    def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
-        return self.store.noise_floors(workload, environment=environment)
 
     def measure(self, progress: Progress) -> Measured:
         """Launch both sides of the workloads that were not yet measured together."""
@@ -197,7 +199,8 @@ class _Case:
         if len(places[0] & places[1]) < self.settings.min_launches:
             return False
         judged = self.judge({name: sides[0]}, {name: sides[1]})
-        return next_action(judged, self.settings).done
+        known = Floors(self.store, self.settings).foresee({name: environment_of(sides[1])})
+        return next_action(judged, self.settings, foreseen=by_gate(known, [name])).done
 
     def runs(self, name: str, measured: Measured) -> Chosen:
         """The runs of both sides to judge, with what must be said about them."""

@@ -1,6 +1,6 @@
 """Judge what a bundle holds: two sides that were measured together, or a head against the history of its branch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfci.bundle import Bundle
@@ -10,11 +10,11 @@ from perfci.errors import UsageError
 from perfci.model import codec
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
-from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.baselines import pinned_for, pinned_levels, pinned_notes
-from perfci.pipeline.judging import golden_losses, judge_all, with_gates
+from perfci.pipeline.floors import Floors
+from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
 from perfci.pipeline.received import Group, by_workload, failure_notes, groups_of_candidate, groups_of_sides
 from perfci.pipeline.sides import STAND_IN, choose_runs, unmeasured
 from perfci.pipeline.workspace import Workspace
@@ -126,12 +126,13 @@ class _Case:
             {group.workload: group.baseline for group in groups},
             candidate,
             settings,
-            floors_of=self._floors,
+            floors_of=Floors(self.store, settings).to_judge,
             golden=golden_losses(self.workloads),
             notes={
                 group.workload: (
                     *group.notes,
                     *pinned_notes(self.workspace, self.store, group.workload, group.candidate),
+                    *Floors(self.store, settings).notes(group.workload, environment_of(group.candidate)),
                 )
                 for group in groups
             },
@@ -158,9 +159,6 @@ class _Case:
 
     def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
         return pinned_levels(self.workspace, self.store, workload, candidate)
-
-    def _floors(self, workload: str, environment: Environment | None) -> Mapping[tuple[str, str], float]:
-        return self.store.noise_floors(workload, environment=environment)
 
     def with_ancestors(self, groups: Sequence[Group]) -> tuple[list[Group], str | None, tuple[Note, ...]]:
         """The groups with the runs of the nearest measured ancestor of the head, the nearest of all ancestors used, and

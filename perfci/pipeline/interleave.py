@@ -13,12 +13,13 @@ from perfci.model.comparison import WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.bench import Bench, Place
+from perfci.pipeline.floors import Floors, by_gate, forecast
 from perfci.pipeline.locate import not_located, probe, wants_probe
 from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
-from perfci.stats.plan import PAIRS_PER_BLOCK, next_action
+from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, next_action
 from perfci.stats.sessions import next_session, share_of
 from perfci.store.store import Store
 
@@ -79,6 +80,7 @@ class Session:
                 f"measuring {baseline.label} and {candidate.label} in turns (seed {self.seed}): up to "
                 f"{limits.max_launches} launches per side, at most {limits.max_minutes:g} min"
             )
+            self._forecast(workloads)
             for block in range(-(-limits.max_launches // PAIRS_PER_BLOCK)):
                 self._launch_block(bench, sides, block)
                 if not self.still_open:
@@ -100,6 +102,22 @@ class Session:
                     self._notes[workload.spec.name, side] = noted
             except MeasurementError as error:
                 self._give_up(workload.spec.name, error)
+
+    def _forecast(self, workloads: Sequence[Workload]) -> None:
+        """Say what known noise predicts. The environment is known after the first launch only: the noisiest counts."""
+        names = [workload.spec.name for workload in workloads]
+        floors = Floors(self.store, self.limits)
+        foreseen = floors.foresee(dict.fromkeys(names))
+        for name in names:
+            lines = (*forecast(foreseen.get(name, {}), most=self.limits.max_launches),)
+            for text in (*lines, *(note.text for note in floors.notes(name, None))):
+                self.progress.line(f"  {name}: {text}")
+
+    def _foreseen(self) -> Foreseen:
+        """What known noise of the environments that the launches turned out to have predicts."""
+        candidate = {name: runs for name, runs in self.measured.candidate.items() if runs}
+        environments = {name: runs[-1].environment for name, runs in candidate.items()}
+        return by_gate(Floors(self.store, self.limits).foresee(environments), list(environments))
 
     def _launch_block(self, bench: Bench, sides: Mapping[SideName, Worktree], block: int) -> None:
         slots = next_round(block=block, seed=self.seed, workloads=tuple(self.still_open))
@@ -212,6 +230,7 @@ class Session:
             self.limits,
             elapsed_s=time.monotonic() - self._started_s,
             launch_s=sum(durations) / len(durations) / 1e9 if durations else None,
+            foreseen=self._foreseen(),
         )
         for gate in decision.gates:
             if gate.effect is not None:

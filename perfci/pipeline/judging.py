@@ -9,10 +9,10 @@ from perfci.diagnosis.pair import compare_findings
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.environment import Environment
-from perfci.model.metrics import Statistic
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.evidence import kernels_of
+from perfci.stats.collect import statistics_of
 from perfci.stats.judge import count_noisy_gates, judge_workload
 from perfci.stats.pinned import join_cumulative, judge_pinned
 from perfci.stats.plan import looks_until
@@ -129,12 +129,6 @@ def _ledger_notes(runs: Sequence[Run]) -> tuple[Note, ...]:
         text = "the runs were made under different plans; they are judged by the most careful of them"
         notes.append(Note(code="mixed-plans", text=text))
     return tuple(notes)
-
-
-def statistics_of(settings: JudgeSettings, runs: Sequence[Run]) -> dict[tuple[str, str], Statistic]:
-    """The declared statistic of each series of the runs whose metric has one."""
-    declared = dict(settings.statistics)
-    return {(s.phase, s.metric): declared[s.metric] for run in runs for s in run.series if s.metric in declared}
 
 
 def environment_of(runs: Sequence[Run]) -> Environment | None:

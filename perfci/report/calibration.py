@@ -62,14 +62,16 @@ def _parts(result: CalibrationView) -> Iterable[RenderableType]:
             "(they share launches: not independent)"
         )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("phase", "metric", "noise", "upper bound", "quietest", "launches a gate needs"):
-        table.add_column(title, overflow="fold", justify="left" if title in ("phase", "metric") else "right")
+    for title in ("phase", "metric", "statistic", "noise", "upper bound", "quietest", "launches a gate needs"):
+        left = title in ("phase", "metric", "statistic")
+        table.add_column(title, overflow="fold", justify="left" if left else "right")
     places = phase_order(floor.phase for floor in result.floors)
     for floor in sorted(result.floors, key=lambda f: (not f.gated, places[f.phase], metric_order(f.metric))):
         needed = str(floor.launches_needed) if floor.launches_needed is not None else "too many"
         table.add_row(
             clean(floor.phase),
             floor.metric,
+            floor.statistic.value,
             ratio_text(floor.deviation_ratio),
             ratio_text(floor.upper_ratio),
             floor.quietest.value if floor.quietest else "",

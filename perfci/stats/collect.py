@@ -10,6 +10,7 @@ from perfci.model.comparison import Side
 from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Run, Series
 from perfci.model.samples import sample_of
+from perfci.model.settings import JudgeSettings
 
 SeriesKey = tuple[str, str]
 """(phase, metric)."""
@@ -110,6 +111,12 @@ def collect(
         for phase, metric in keys
         for samples in [_samples([side.get((phase, metric), []) for side in sides], chosen.get((phase, metric)))]
     )
+
+
+def statistics_of(settings: JudgeSettings, runs: Sequence[Run]) -> dict[SeriesKey, Statistic]:
+    """The declared statistic of each series of the runs whose metric has one."""
+    declared = dict(settings.statistics)
+    return {(s.phase, s.metric): declared[s.metric] for run in runs for s in run.series if s.metric in declared}
 
 
 def _by_key(runs: Sequence[Run]) -> dict[SeriesKey, list[tuple[Run, Series]]]:

@@ -38,7 +38,7 @@ def judge_workload(
     workloads; a larger number is careful, None means that this workload is all there is. ``looks`` are the numbers
     of pairs at which the data were or are looked at, the present one last (``plan.looks_until``); None: looked once.
     ``noise_floors`` are standard deviations of log samples between launches of equal code
-    (``noise.floors_for_judging``). ``statistics_of`` replaces the declared statistic of a series by one that
+    (upper bounds, of the statistic judged). ``statistics_of`` replaces the declared statistic of a series by one that
     calibration chose before these runs were made.
 
     Spoiled runs are left out and said. No run on a side: NOT_MEASURED. Comparability keys that differ, between the

@@ -4,20 +4,21 @@ import itertools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
+from perfci.model.history import NoiseLevel
 from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Run
 from perfci.model.samples import sample_of
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Tally, Verdict
-from perfci.stats.collect import SeriesKey, usable
+from perfci.stats.collect import SeriesKey, statistics_of, usable
+from perfci.stats.foresight import predict
 from perfci.stats.judge import judge_workload
-from perfci.stats.plan import plan_launches
 
 FLOOR_LAUNCHES = 8
 """Fewest launches of equal code that make a noise floor: fewer would not show a second level or a long tail."""
@@ -72,9 +73,23 @@ def noise_floor(
     return floors
 
 
-def floors_for_judging(floors: Mapping[SeriesKey, NoiseFloor]) -> dict[SeriesKey, float]:
-    """The numbers that ``judge_workload`` takes as ``noise_floors``."""
-    return {key: floor.upper for key, floor in floors.items()}
+def declared_levels(levels: Iterable[NoiseLevel], settings: JudgeSettings) -> tuple[list[NoiseLevel], list[NoiseLevel]]:
+    """(levels of the statistic that is judged today, levels of another one). The latter say nothing about what is
+    judged: the 10th percentile of the steps may be ten times as quiet as their median."""
+    declared = dict(settings.statistics)
+    found: tuple[list[NoiseLevel], list[NoiseLevel]] = ([], [])
+    for level in levels:
+        wanted = declared.get(level.metric, METRICS[level.metric].statistic)
+        found[level.statistic is not wanted].append(level)
+    return found
+
+
+def widest(levels: Iterable[NoiseLevel]) -> dict[SeriesKey, NoiseLevel]:
+    """One level per series; of several environments the noisiest, which may widen an interval and never narrows one."""
+    found: dict[SeriesKey, NoiseLevel] = {}
+    for level in sorted(levels, key=lambda level: level.upper):
+        found[level.phase, level.metric] = level
+    return found
 
 
 def _floor(phase: str, metric: str, statistic: Statistic, sessions: list[list[float]]) -> NoiseFloor | None:
@@ -148,15 +163,18 @@ def calibrate(runs: Sequence[Run], settings: JudgeSettings, *, seed: int, most_s
 
     Neighbouring launches form pairs; each way to call one of each pair the candidate is a split (all of them, or
     ``most_splits`` drawn with ``seed``). Needs runs of one workload; with fewer than 4 usable runs there are no splits.
+    Floors, splits and predictions are those of the statistics that the settings declare: of what will be judged.
     """
     kept = usable(runs)
-    floors = noise_floor(kept)
+    declared = statistics_of(settings, kept)
+    floors = noise_floor(kept, statistics_of=declared)
     workload = kept[0].workload if kept else ""
     judged = [_only_gated(run, settings) for run in kept]
-    verdicts = [_judge_split(judged, sides, settings) for sides in _splits(len(kept) // 2, seed, most_splits)]
+    splits = _splits(len(kept) // 2, seed, most_splits)
+    verdicts = [_judge_split(judged, sides, settings, declared) for sides in splits]
     gated = max(1, sum(_gated(workload, key, settings) for key in floors))
     levels = {key: floor.deviation for key, floor in floors.items()}
-    needed = plan_launches(levels, settings, workload=workload, families=gated)
+    predicted = predict(levels, settings, workload=workload, families=gated)
     return Calibration(
         workload=workload,
         launches=len(kept),
@@ -165,7 +183,7 @@ def calibrate(runs: Sequence[Run], settings: JudgeSettings, *, seed: int, most_s
         splits=len(verdicts),
         alarms=verdicts.count(Verdict.REGRESSION),
         verdicts=Tally.of(verdicts),
-        launches_needed=tuple(sorted(needed.items())),
+        launches_needed=tuple(sorted((key, found.launches) for key, found in predicted.items())),
     )
 
 
@@ -193,14 +211,16 @@ def _splits(pairs: int, seed: int, most: int) -> Iterator[tuple[bool, ...]]:
         yield tuple(draw.random() < 0.5 for _ in range(pairs))
 
 
-def _judge_split(runs: Sequence[Run], swapped: Sequence[bool], settings: JudgeSettings) -> Verdict:
+def _judge_split(
+    runs: Sequence[Run], swapped: Sequence[bool], settings: JudgeSettings, declared: Mapping[SeriesKey, Statistic]
+) -> Verdict:
     sides: tuple[list[Run], list[Run]] = ([], [])
     for pair, swap in enumerate(swapped):
         for place in (0, 1):
             run = runs[2 * pair + place]
             launch = replace(run.launch, schedule="calibration", pair=pair)
             sides[place ^ swap].append(replace(run, launch=launch))
-    return judge_workload(*sides, settings).tally.worst
+    return judge_workload(*sides, settings, statistics_of=declared).tally.worst
 
 
 def _choices(runs: Sequence[Run]) -> tuple[StatisticChoice, ...]:

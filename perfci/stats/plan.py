@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from perfci.model.comparison import Effect, Reason, Row, WorkloadComparison
-from perfci.model.metrics import METRICS, Kind
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.collect import SeriesKey
-from perfci.stats.family import ERROR_IN_USE
-from perfci.stats.power import launches_for_budget
+from perfci.stats.foresight import Prediction
 
 PAIRS_PER_BLOCK = 2
 HOPELESS_LAUNCHES = 6
 """Fewest launches a side from which noise may be called hopeless."""
 _HOPELESS_SHARE = 0.5
 """The noise seen may be this much too large by chance; a gate is hopeless only when that would not save it either."""
+
+Foreseen = Mapping[tuple[str, str, str], Prediction]
+"""What noise floors predict, by (workload, phase, metric)."""
 
 _NO_LAUNCH_HELPS = {Reason.BASELINE_ZERO, Reason.NEW, Reason.VANISHED, Reason.NOT_MEASURED, Reason.KEYS_DIFFER,
                     Reason.NUMERICS_DIFFER, Reason.STAND_IN_TOO_FAR}  # fmt: skip
@@ -100,14 +102,24 @@ def next_action(
     *,
     elapsed_s: float = 0.0,
     launch_s: float | None = None,
+    foreseen: Foreseen | None = None,
 ) -> Decision:
     """Decide after a look whether to launch another block, for each workload.
 
     ``judged`` are the workloads as judged at this look, ``launch_s`` the usual duration of one launch. Exact counts are
     decided by the first launch; a workload is open while one of its gates is. A workload that cannot be compared at all
     is not measured further. With nothing judged yet the answer is to go on.
+
+    ``foreseen`` counts while launches are fewer than HOPELESS_LAUNCHES, too few to know the noise by themselves: it
+    tells how many launches to expect, and gives up at once a gate that is out of reach of the plan.
     """
-    gates = tuple(_progress(workload, row, settings) for workload in judged for row in workload.rows if row.gated)
+    known = foreseen or {}
+    gates = tuple(
+        _progress(workload, row, settings, known.get((workload.workload, row.phase, row.metric)))
+        for workload in judged
+        for row in workload.rows
+        if row.gated
+    )
     done_launches = {w.workload: min(w.baseline_launches, w.candidate_launches) for w in judged}
     open_names = {gate.workload for gate in gates if gate.state is GateState.OPEN}
     open_names |= {
@@ -142,42 +154,22 @@ def next_action(
     )
 
 
-def plan_launches(
-    noise_floors: Mapping[SeriesKey, float], settings: JudgeSettings, *, workload: str, families: int
-) -> dict[SeriesKey, int | None]:
-    """Launches per side that each noisy gate of a workload is expected to need for its budget, before the first launch.
-
-    None: more than any plan would spend, or a budget of 0. Series without a gate or known noise are left out.
-    """
-    alpha = settings.error_rate * ERROR_IN_USE
-    needed = {}
-    for (phase, metric), deviation in noise_floors.items():
-        gate = settings.gate_for(workload=workload, phase=phase, metric=metric)
-        if gate is None or METRICS[metric].kind is Kind.EXACT:
-            continue
-        needed[phase, metric] = launches_for_budget(
-            deviation=deviation * math.sqrt(2),
-            budget_log=math.log1p(gate.budget_ratio),
-            pass_level=alpha,
-            family_level=alpha / families,
-            power=settings.power,
-        )
-    return needed
-
-
 def open_gate(row: Row, settings: JudgeSettings) -> bool:
     """True when more launches may still decide this row within the plan."""
     launches = min(len(row.baseline.samples), len(row.candidate.samples))
-    return row.gated and _state(row, launches, settings) is GateState.OPEN and launches < settings.max_launches
+    return row.gated and _state(row, launches, settings, None) is GateState.OPEN and launches < settings.max_launches
 
 
-def _progress(workload: WorkloadComparison, row: Row, settings: JudgeSettings) -> GateProgress:
+def _progress(
+    workload: WorkloadComparison, row: Row, settings: JudgeSettings, prediction: Prediction | None
+) -> GateProgress:
     assert row.verdict is not None
     launches = min(len(row.baseline.samples), len(row.candidate.samples))
-    state = _state(row, launches, settings)
+    state = _state(row, launches, settings, prediction)
     expected = launches
     if state is GateState.OPEN:
-        wanted = row.launches_needed or settings.max_launches
+        few = prediction is not None and launches < HOPELESS_LAUNCHES
+        wanted = (prediction.launches if few and prediction else row.launches_needed) or settings.max_launches
         expected = min(settings.max_launches, max(wanted, launches + PAIRS_PER_BLOCK, settings.min_launches))
     return GateProgress(
         workload=workload.workload,
@@ -192,13 +184,14 @@ def _progress(workload: WorkloadComparison, row: Row, settings: JudgeSettings) -
     )
 
 
-def _state(row: Row, launches: int, settings: JudgeSettings) -> GateState:
+def _state(row: Row, launches: int, settings: JudgeSettings, prediction: Prediction | None) -> GateState:
     if row.verdict is not Verdict.INCONCLUSIVE:
         return GateState.DECIDED
     if row.reason in _NO_LAUNCH_HELPS:
         return GateState.HOPELESS
     if launches < max(HOPELESS_LAUNCHES, settings.min_launches):
-        return GateState.OPEN
+        given_up = launches >= settings.min_launches and prediction is not None and _out_of_reach(row, prediction)
+        return GateState.HOPELESS if given_up else GateState.OPEN
     if row.reason in _RARELY_HELPS or _hopeless(row, launches, settings):
         return GateState.HOPELESS
     return GateState.OPEN
@@ -212,3 +205,17 @@ def _hopeless(row: Row, launches: int, settings: JudgeSettings) -> bool:
     shrink = math.sqrt(launches / settings.max_launches) if launches < settings.max_launches else 1.0
     best = math.log1p(row.mde_ratio) * shrink * _HOPELESS_SHARE
     return best > max(2 * math.log1p(row.budget_ratio), abs(math.log1p(row.effect.value_ratio)))
+
+
+def _out_of_reach(row: Row, prediction: Prediction) -> bool:
+    """True when the noise floor says that the plan cannot decide this row, and its data do not say otherwise: the
+    effect seen is not half of what the end of the plan would show, and the pairs spread at least half as much as the
+    floor predicts (they spread less where both launches of a pair share the noise, which pairing then removes)."""
+    if prediction.within_reach or row.effect is None:
+        return False
+    samples = (row.baseline.samples, row.candidate.samples)
+    if len(samples[0]) != len(samples[1]) or len(samples[0]) < 2 or min(map(min, samples)) <= 0:
+        return False
+    seen = float(np.std(np.log(samples[1]) - np.log(samples[0]), ddof=1))
+    effect = abs(math.log1p(row.effect.value_ratio))
+    return seen >= prediction.pair_deviation / 2 and effect < prediction.detectable * _HOPELESS_SHARE

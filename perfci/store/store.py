@@ -323,15 +323,6 @@ class Store:
             rows = connection.execute(query).all()
         return tuple(sorted(map(noise_level, rows), key=lambda level: (level.phase, level.metric, level.upper)))
 
-    def noise_floors(self, workload: str, *, environment: Environment | None = None) -> dict[tuple[str, str], float]:
-        """What the judge takes: the noise to assume by (phase, metric). Without an environment the largest of all
-        environments, which may widen an interval and never narrows one."""
-        floors: dict[tuple[str, str], float] = {}
-        for level in self.noise_levels(workload, environment=environment):
-            at = (level.phase, level.metric)
-            floors[at] = max(level.upper, floors.get(at, 0.0))
-        return floors
-
     # Transactions
 
     @contextmanager

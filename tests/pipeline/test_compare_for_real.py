@@ -192,3 +192,11 @@ def test_calibration_stores_noise_floors(repository: Repository) -> None:
     gated = {(f["phase"], f["metric"]) for f in workload["floors"] if f["gated"]}
     assert gated == {("step", "unprofiled_wall_ns"), ("forward", "wall_ns")}
     assert "false alarms:" in repository.perfci("calibrate", "-n", "8").stdout
+
+    repository.branch("slow", forward_s=0.02)
+    compared = repository.perfci("compare", "main..slow", "--measure", "--max-launches", "4")
+    before_launches = compared.stderr.partition("launch 1 of 4")[0]
+    for phase, metric in gated:
+        assert f"train: {phase}/{metric} needs about" in before_launches, compared.stderr
+    assert "calibrated with 8 launches" in before_launches
+    assert compared.returncode == 3, compared.stderr  # with a floor four launches a side are enough to claim

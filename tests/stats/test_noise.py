@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from run_builder import run
 
+from perfci.model.history import NoiseLevel
 from perfci.model.metrics import Statistic
 from perfci.model.run import Series
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.noise import FLOOR_LAUNCHES, calibrate, floors_for_judging, noise_floor
+from perfci.stats.noise import FLOOR_LAUNCHES, calibrate, declared_levels, noise_floor, widest
 
 KEY = ("step", "gpu_busy_ns")
 SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="sync_count")))
@@ -30,7 +31,6 @@ def test_the_floor_is_the_deviation_of_logs_with_an_upper_bound() -> None:
     logs = np.log([r.series_of(*KEY).values[0] for r in runs])
     assert floor.deviation == pytest.approx(logs.std(ddof=1))
     assert floor.upper > floor.deviation
-    assert floors_for_judging({KEY: floor}) == {KEY: floor.upper}
     assert floor.session is None
 
 
@@ -88,5 +88,34 @@ def test_calibration_says_which_statistic_is_quieter() -> None:
         steps = [100_000_000] * (20 - slow) + [150_000_000 + int(rng.integers(0, 10**7))] * slow
         series = Series(phase="step", metric="unprofiled_wall_ns", values=tuple(steps))
         runs.append(type(base)(**{f: getattr(base, f) for f in base.__slots__} | {"series": (series,)}))
-    choices = calibrate(runs, SETTINGS, seed=1).choices
-    assert [choice.quietest for choice in choices] == [Statistic.P10]
+    report = calibrate(runs, SETTINGS, seed=1)
+    assert [choice.quietest for choice in report.choices] == [Statistic.P10]
+    (median,) = report.floors
+    declared = JudgeSettings(
+        gates=(Gate(metric="unprofiled_wall_ns", budget_ratio=0.02),),
+        statistics=(("unprofiled_wall_ns", Statistic.P10),),
+    )
+    of_declared = calibrate(runs, declared, seed=1)
+    (p10,) = of_declared.floors
+    assert (median.statistic, p10.statistic) == (Statistic.MEDIAN, Statistic.P10)
+    assert p10.deviation < median.deviation / 5
+    needed = dict(of_declared.launches_needed)["step", "unprofiled_wall_ns"]
+    assert needed is not None
+    assert needed <= 6
+    assert of_declared.verdicts.count(Verdict.PASS) == of_declared.splits  # the median differs by more than the budget
+    by_median = calibrate(runs, JudgeSettings(gates=declared.gates), seed=1)
+    assert by_median.verdicts.count(Verdict.PASS) == 0
+
+
+def test_only_levels_of_the_statistic_that_is_judged_count_and_the_noisiest_of_several() -> None:
+    def level(statistic: Statistic, upper: float) -> NoiseLevel:
+        return NoiseLevel(
+            phase="step", metric="unprofiled_wall_ns", statistic=statistic, deviation=upper, upper=upper, launches=8
+        )
+
+    stored = [level(Statistic.MEDIAN, 0.02), level(Statistic.P10, 0.001), level(Statistic.MEDIAN, 0.01)]
+    kept, other = declared_levels(stored, SETTINGS)
+    assert widest(kept) == {("step", "unprofiled_wall_ns"): stored[0]}
+    assert other == [stored[1]]
+    by_p10 = JudgeSettings(statistics=(("unprofiled_wall_ns", Statistic.P10),))
+    assert declared_levels(stored, by_p10)[0] == [stored[1]]

@@ -7,8 +7,9 @@ from run_builder import paired, run
 from perfci.model.comparison import Reason
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
+from perfci.stats.foresight import predict
 from perfci.stats.judge import judge_workload
-from perfci.stats.plan import GateState, Stop, look_sizes, looks_until, next_action, plan_launches
+from perfci.stats.plan import GateState, Stop, look_sizes, looks_until, next_action
 
 SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="sync_count")))
 
@@ -86,15 +87,78 @@ def test_nothing_measured_yet_goes_on() -> None:
 
 
 def test_launches_before_the_first_launch() -> None:
-    needed = plan_launches(
+    predicted = predict(
         {("step", "gpu_busy_ns"): 0.0017, ("step", "unprofiled_wall_ns"): 0.1, ("step", "sync_count"): 0.1},
         JudgeSettings(gates=(*SETTINGS.gates, Gate(metric="unprofiled_wall_ns", budget_ratio=0.02))),
         workload="tiny",
         families=3,
     )
-    quiet, loud = needed["step", "gpu_busy_ns"], needed["step", "unprofiled_wall_ns"]
-    assert quiet is not None
-    assert loud is not None
-    assert quiet <= 6
-    assert loud > 200
-    assert ("step", "sync_count") not in needed
+    quiet, loud = predicted["step", "gpu_busy_ns"], predicted["step", "unprofiled_wall_ns"]
+    assert quiet.launches is not None
+    assert loud.launches is not None
+    assert quiet.launches <= 6
+    assert loud.launches > 200
+    assert (quiet.within_reach, loud.within_reach) == (True, False)
+    assert ("step", "sync_count") not in predicted
+
+
+def foreseen(deviation: float, settings: JudgeSettings = SETTINGS):
+    found = predict({("step", "gpu_busy_ns"): deviation}, settings, workload="tiny", families=1)
+    return {("tiny", *key): prediction for key, prediction in found.items()}
+
+
+def test_a_gate_that_is_out_of_reach_is_not_waited_for() -> None:
+    noisy = judged(0.05, 4, seed=1)
+    assert not next_action([noisy], SETTINGS).done
+    decision = next_action([noisy], SETTINGS, foreseen=foreseen(0.05))
+    assert (decision.stop, decision.gates[0].verdict) == (Stop.HOPELESS, Verdict.INCONCLUSIVE)
+
+
+def test_what_the_data_say_wins_over_the_floor() -> None:
+    paired_away = judged(0.008, 4)
+    assert not next_action([paired_away], SETTINGS, foreseen=foreseen(0.05)).done
+    clear = judged(0.001, 4, effect=0.2)
+    assert not next_action([clear], SETTINGS, foreseen=foreseen(0.05)).done
+    decision = next_action([judged(0.001, 6, effect=0.2)], SETTINGS, foreseen=foreseen(0.05))
+    assert (decision.stop, decision.gates[0].verdict) == (Stop.DECIDED, Verdict.REGRESSION)
+
+
+def test_equal_code_is_mostly_given_up_at_once_and_what_the_plan_would_find_hardly_ever() -> None:
+    known = foreseen(0.05)
+    detectable = known["tiny", "step", "gpu_busy_ns"].detectable
+
+    def given_up(effect: float) -> float:
+        looks = [judged(0.05, 4, effect=effect, seed=seed) for seed in range(200)]
+        return sum(next_action([look], SETTINGS, foreseen=known).stop is Stop.HOPELESS for look in looks) / len(looks)
+
+    assert given_up(0.0) > 0.55
+    assert given_up(np.expm1(detectable)) < 0.15
+    assert given_up(np.expm1(1.5 * detectable)) < 0.03
+
+
+def test_while_launches_are_few_the_floor_says_how_many_to_expect() -> None:
+    few = judged(0.008, 4)
+    predicted = foreseen(0.008)["tiny", "step", "gpu_busy_ns"]
+    assert predicted.launches is not None
+    assert 6 < predicted.launches < 12
+    decision = next_action([few], SETTINGS, launch_s=30, foreseen=foreseen(0.008))
+    assert decision.launches_expected == predicted.launches
+    assert decision.remaining_s == 2 * 30 * (predicted.launches - 4)
+    later = judged(0.008, 6)
+    assert next_action([later], SETTINGS) == next_action([later], SETTINGS, foreseen=foreseen(0.008))
+
+
+def test_the_chance_that_makes_a_gate_out_of_reach_is_about_what_is_said() -> None:
+    """Just within reach: equal code passes at the end of the plan about as often as SLIM_CHANCE; clearly outside:
+    hardly ever."""
+    settings = JudgeSettings(gates=SETTINGS.gates[:1])
+
+    def passes(deviation: float) -> float:
+        rows = [judged(deviation, 12, seed=100 + seed, settings=settings).rows[0] for seed in range(200)]
+        return sum(row.verdict is Verdict.PASS for row in rows) / len(rows)
+
+    edge = max(
+        d / 1000 for d in range(2, 40) if foreseen(d / 1000, settings)["tiny", "step", "gpu_busy_ns"].within_reach
+    )
+    assert passes(1.3 * edge) < 0.2
+    assert passes(0.7 * edge) > 0.4

@@ -30,7 +30,7 @@ def test_an_empty_database_gives_nothing_and_no_error(store: Store) -> None:
     assert store.history("gpt", "step", "wall_ns") == ()
     assert store.series("gpt") == store.environments("gpt") == ()
     assert store.measured_commits("gpt") == frozenset()
-    assert store.noise_floors("gpt") == {}
+    assert store.noise_levels("gpt") == ()
     assert store.comparisons() == ()
     assert store.acknowledgements() == ()
     assert store.add_runs([]) == 0
@@ -238,9 +238,8 @@ def test_noise_levels_of_a_calibration_replace_the_old_ones_of_their_environment
     store.set_noise_floors("other", H200, [level("wall_ns", 0.9)])
     store.set_noise_floors("gpt", H200, [level("wall_ns", 0.01, 0.003)])
     assert store.noise_levels("gpt", environment=H200) == (level("wall_ns", 0.01, 0.003),)
-    assert store.noise_floors("gpt", environment=H200) == {("step", "wall_ns"): 0.01}
-    assert store.noise_floors("gpt") == {("step", "wall_ns"): 0.02}
-    assert store.noise_floors("other", environment=H200) == {("step", "wall_ns"): 0.9}
+    assert store.noise_levels("gpt") == (level("wall_ns", 0.01, 0.003), level("wall_ns", 0.02))
+    assert store.noise_levels("other", environment=H200) == (level("wall_ns", 0.9),)
     assert store.series("gpt") == ()  # noise alone is not history
 
 

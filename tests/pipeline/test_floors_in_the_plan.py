@@ -1,0 +1,146 @@
+"""Stored noise floors in a measured comparison: said before the first launch, used by the plan, checked for their
+statistic. Real store, made-up launches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from run_builder import ENVIRONMENT, paired
+
+from perfci.model.environment import Environment
+from perfci.model.history import NoiseLevel
+from perfci.model.metrics import Statistic
+from perfci.model.run import Run
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.model.verdict import Verdict
+from perfci.pipeline.floors import Floors
+from perfci.pipeline.interleave import Session
+from perfci.pipeline.judging import judge_all
+from perfci.store.store import Store, open_store
+
+GATES = (Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="unprofiled_wall_ns", budget_ratio=0.01))
+SETTINGS = JudgeSettings(gates=GATES, min_launches=4)
+OTHER = Environment.of({"gpu_model": "H200", "driver": "580.1", "world_size": "1"})
+
+
+@dataclass
+class Heard:
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def status(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'runs.db'}") as opened:
+        yield opened
+
+
+def level(metric: str, deviation: float, statistic: Statistic = Statistic.MEDIAN) -> NoiseLevel:
+    return NoiseLevel(
+        phase="step", metric=metric, statistic=statistic, deviation=deviation, upper=1.4 * deviation, launches=8
+    )
+
+
+def sides(deviation: float, pairs: int = 4, seed: int = 1) -> tuple[list[Run], list[Run]]:
+    luck = 1e8 * np.exp(deviation * np.random.default_rng(seed).standard_normal((2, pairs)))
+    return paired(luck[0].tolist(), luck[1].tolist(), metric="unprofiled_wall_ns")
+
+
+def session(store: Store, settings: JudgeSettings, runs: tuple[list[Run], list[Run]]) -> tuple[Session, Heard]:
+    """A session after its first four pairs."""
+    heard = Heard()
+
+    def judge(baseline, candidate):
+        return judge_all(
+            baseline,
+            candidate,
+            settings,
+            floors_of=Floors(store, settings).to_judge,
+            golden={},
+            notes={},
+            pinned=lambda _workload, _runs: (),
+        )
+
+    made = Session(workspace=None, store=store, limits=settings, judge=judge, progress=heard)
+    made.still_open = {"tiny": None}
+    made.measured.baseline["tiny"], made.measured.candidate["tiny"] = runs
+    return made, heard
+
+
+WORKLOADS = [SimpleNamespace(spec=SimpleNamespace(name="tiny"))]
+
+
+def test_the_plan_is_said_before_the_first_launch_with_the_floor_it_rests_on(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("gpu_busy_ns", 0.006), level("unprofiled_wall_ns", 0.05)])
+    made, heard = session(store, SETTINGS, ([], []))
+    made._forecast(WORKLOADS)
+    quiet, loud = heard.lines
+    assert "tiny: step/gpu_busy_ns needs about 6 launches per side for its 2 % budget (noise 0.60%" in quiet
+    assert "calibrated with 8 launches" in quiet
+    assert "step/unprofiled_wall_ns needs about" in loud
+    assert "out of reach of the 12 of this plan, it will not be waited for" in loud
+
+
+def test_nothing_is_said_nor_changed_without_floors(store: Store) -> None:
+    made, heard = session(store, SETTINGS, sides(0.05))
+    made._forecast(WORKLOADS)
+    assert heard.lines == []
+    assert not made._enough()
+    assert "tiny" in made.still_open
+
+
+def test_a_gate_out_of_reach_ends_the_session_at_its_first_look(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.05)])
+    made, heard = session(store, SETTINGS, sides(0.05))
+    assert made._enough()
+    assert any("step/unprofiled_wall_ns" in line and line.endswith("hopeless") for line in heard.lines)
+    assert heard.lines[-1] == "stopped after 4 launches per side: hopeless"
+
+
+def test_floors_of_another_environment_do_not_end_a_session(store: Store) -> None:
+    store.set_noise_floors("tiny", OTHER, [level("unprofiled_wall_ns", 0.05)])
+    made, _ = session(store, SETTINGS, sides(0.05))
+    assert not made._enough()
+
+
+def test_the_launches_to_come_are_those_that_the_floor_predicts(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.005)])
+    ((_, prediction),) = Floors(store, SETTINGS).foresee({"tiny": ENVIRONMENT})["tiny"].values()
+    assert prediction.launches is not None
+    assert 6 < prediction.launches < 12
+    made, heard = session(store, SETTINGS, sides(0.008))
+    assert not made._enough()
+    assert f"4 of about {prediction.launches} launches per side (at most 12)" in heard.lines[-1]
+
+
+def test_a_floor_of_another_statistic_than_declared_is_not_used_and_said(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.05)])
+    by_p10 = replace(SETTINGS, statistics=(("unprofiled_wall_ns", Statistic.P10),))
+    floors = Floors(store, by_p10)
+    assert floors.to_judge("tiny", ENVIRONMENT) == {}
+    (note,) = floors.notes("tiny", ENVIRONMENT)
+    assert note.code == "noise-floor-unused"
+    assert "step/unprofiled_wall_ns (calibrated with median, judged by p10); perfci calibrate" in note.text
+    assert Floors(store, SETTINGS).notes("tiny", ENVIRONMENT) == ()
+    made, heard = session(store, by_p10, sides(0.05))
+    made._forecast(WORKLOADS)
+    assert any("judged by p10" in line for line in heard.lines)
+    assert not made._enough()
+
+
+def test_a_claim_that_the_data_support_is_made_whatever_the_floor_says(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.05)])
+    left, right = paired([1e8, 1.001e8, 0.999e8, 1e8, 1e8, 1.002e8], [1.5e8, 1.51e8, 1.5e8, 1.49e8, 1.5e8, 1.5e8],
+                         metric="unprofiled_wall_ns")  # fmt: skip
+    made, _ = session(store, SETTINGS, (left[:4], right[:4]))
+    assert not made._enough()  # the effect is too large to give up
+    (result,) = made.judge({"tiny": left}, {"tiny": right})
+    assert result.tally.worst is Verdict.REGRESSION
