@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options, output_options, plan_outputs, workload_option, write_output
+from perfci.cli.options import (
+    config_options,
+    lock_clocks_option,
+    output_options,
+    plan_outputs,
+    workload_option,
+    write_output,
+)
 from perfci.errors import ExitCode, UsageError
 
 
@@ -20,7 +27,7 @@ from perfci.errors import ExitCode, UsageError
 @click.option("--max-launches", type=click.IntRange(min=1), help="Launches per side at most (default: configuration).")
 @click.option("--max-minutes", type=click.FloatRange(min=0, max=10_000, min_open=True), help="Measuring time at most.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
-@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
+@lock_clocks_option
 @click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
 @output_options
 @config_options

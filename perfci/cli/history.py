@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options
+from perfci.cli.options import config_options, text_or_json_option
 from perfci.errors import UsageError
 
 
@@ -14,7 +14,7 @@ from perfci.errors import UsageError
 @click.option("--phase", default="step", show_default=True, help="Phase; `step` is the whole step, `run` the launch.")
 @click.option("--metric", default="unprofiled_wall_ns", show_default=True, help="Metric (docs/metrics.md).")
 @click.option("--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Commits to look back.")
-@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json_option
 @config_options
 def history(
     *,

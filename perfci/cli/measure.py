@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options, workload_option
+from perfci.cli.options import config_options, lock_clocks_option, text_or_json_option, workload_option
 from perfci.errors import ExitCode
 
 
@@ -15,8 +15,8 @@ from perfci.errors import ExitCode
 @workload_option
 @click.option("-n", "--launches", type=click.IntRange(min=1), default=1, show_default=True, help="Process launches.")
 @click.option("--dirty", is_flag=True, help="Measure the working tree with its uncommitted changes.")
-@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
-@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@lock_clocks_option
+@text_or_json_option
 @config_options
 @click.pass_obj
 def run(
@@ -64,8 +64,8 @@ def run(
 @workload_option
 @click.option("-n", "--launches", type=click.IntRange(min=8), default=12, show_default=True, help="Process launches.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits drawn.")
-@click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")
-@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@lock_clocks_option
+@text_or_json_option
 @config_options
 @click.pass_obj
 def calibrate(

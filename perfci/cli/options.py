@@ -130,3 +130,17 @@ def workload_option(function: F) -> F:
         metavar="PATTERN",
         help="Workload name, glob or tag:NAME. Repeatable.",
     )(function)
+
+
+def text_or_json_option(function: F) -> F:
+    """``-f text|json`` of a command with one answer, on stdout."""
+    return click.option(
+        "-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
+    )(function)
+
+
+def lock_clocks_option(function: F) -> F:
+    """``--lock-clocks``."""
+    return click.option("--lock-clocks", is_flag=True, help="Lock the GPU clocks while measuring, and restore them.")(
+        function
+    )

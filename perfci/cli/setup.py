@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options
+from perfci.cli.options import config_options, text_or_json_option
 from perfci.errors import ExitCode, UsageError
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -30,7 +30,7 @@ def init(*, force: bool) -> None:
 
 
 @click.command(short_help="Say what this machine can do, and how to mend what it cannot.")
-@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json_option
 @config_options
 def doctor(*, format_name: str, config_path: Path | None, database_url: str | None) -> int:
     """Say what this machine can do, and how to mend what it cannot. Exits 5 when measuring is impossible."""
@@ -79,7 +79,7 @@ def check(*, config_path: Path | None, database_url: str | None) -> None:
 
 @click.command("list", short_help="List the configured workloads.")
 @click.argument("patterns", nargs=-1)
-@click.option("-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json_option
 @config_options
 def list_workloads(
     *, patterns: tuple[str, ...], format_name: str, config_path: Path | None, database_url: str | None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from perfci.cli.options import config_options, write_output
+from perfci.cli.options import config_options, text_or_json_option, write_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,9 +30,7 @@ def _format_option(function: F) -> F:
     function = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")(
         function
     )
-    return click.option(
-        "-f", "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
-    )(function)
+    return text_or_json_option(function)
 
 
 def _terminal(output: Path | None) -> tuple[int, bool]:
@@ -45,6 +43,13 @@ def _terminal(output: Path | None) -> tuple[int, bool]:
         return PLAIN_WIDTH, False
     context = fit_to(ReportContext(perfci_version=__version__), sys.stdout, os.environ)
     return context.width, context.color
+
+
+def _one_or_two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The paths as they are; click.UsageError for more than a pair."""
+    if len(paths) > 2:
+        raise click.UsageError(f"one or two files, got {len(paths)}")
+    return paths
 
 
 @click.command(short_help="Print what a trace says per phase.")
@@ -81,9 +86,7 @@ def diagnose(
     from perfci.pipeline.files import TraceOptions, diagnose_files, expand  # noqa: PLC0415
     from perfci.report.diagnosis_text import render_json, render_text  # noqa: PLC0415
 
-    paths = expand(files)
-    if len(paths) > 2:
-        raise click.UsageError(f"one or two files, got {len(paths)}")
+    paths = _one_or_two(expand(files))
     baseline = paths[0] if len(paths) == 2 else None
     diagnosis = diagnose_files(baseline, paths[-1], TraceOptions(step_range=step_range, phases=phases))
     if format_name == "json":
@@ -104,9 +107,7 @@ def trace(*, files: tuple[str, ...], step_range: str, phases: tuple[str, ...], o
     from perfci.pipeline.files import TraceOptions, expand, read_files  # noqa: PLC0415
     from perfci.report.perfetto import write_timeline  # noqa: PLC0415
 
-    paths = expand(files)
-    if len(paths) > 2:
-        raise click.UsageError(f"one or two files, got {len(paths)}")
+    paths = _one_or_two(expand(files))
     options = TraceOptions(step_range=step_range, phases=phases)
     timelines = [read_files([path], options) for path in paths]
     write_timeline(output, *timelines)

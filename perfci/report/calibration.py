@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from perfci.model.metrics import Statistic
+from perfci.report.drawing import drawn
 from perfci.report.names import clean
 from perfci.report.quantities import ratio_text
 from perfci.report.ranking import metric_order, phase_order
 from perfci.report.terminal import PLAIN_WIDTH
-from perfci.report.text import drawn
 from perfci.report.wording import plural
 
 SCHEMA_VERSION = 1

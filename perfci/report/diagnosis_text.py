@@ -1,6 +1,5 @@
 """The answer of ``perfci diagnose FILE [FILE2]`` as text and as JSON: what the rules found, which kernels changed."""
 
-import io
 import json
 import math
 from collections import defaultdict
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +17,7 @@ from perfci.model.comparison import KernelChange
 from perfci.model.finding import Confidence, Finding
 from perfci.model.metrics import Unit
 from perfci.model.run import Note
+from perfci.report.drawing import drawn
 from perfci.report.names import PROSE_LIMIT, clean
 from perfci.report.quantities import delta_text, pair_texts, ratio_text, value_text
 from perfci.report.wording import KERNEL_CHANGE_TEXTS, plural
@@ -74,21 +74,7 @@ def render_json(diagnosis: Diagnosis) -> str:
 
 def render_text(diagnosis: Diagnosis, *, width: int = 100, color: bool = False) -> str:
     """Text of ``width`` columns; escape sequences only with ``color``. All foreign names are made harmless."""
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        no_color=not color,
-        legacy_windows=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        _environ={},
-    )
-    console.print(Group(*_report(diagnosis)))
-    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+    return drawn(Group(*_report(diagnosis)), width=width, color=color)
 
 
 def _report(diagnosis: Diagnosis) -> Iterable[RenderableType]:

@@ -1,13 +1,12 @@
 """What ``perfci extract`` prints: one extraction as JSON or as text."""
 
-import io
 import json
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from perfci.model.metrics import METRICS, PSEUDO_PHASES
 from perfci.model.run import KernelStat, Note, Series
 from perfci.model.samples import sample_of
 from perfci.model.trace import Extraction, TraceInfo
+from perfci.report.drawing import drawn
 from perfci.report.names import PROSE_LIMIT, clean
 from perfci.report.quantities import MISSING, value_text
 
@@ -81,19 +81,7 @@ def render_text(extraction: Extraction, *, width: int = 120, color: bool = False
     if extraction.kernels:
         parts.append(_kernel_table(extraction))
     parts += [_note_text(note) for note in extraction.notes]
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        highlight=False,
-        legacy_windows=False,
-    )
-    for part in parts:
-        console.print(part)
-    return stream.getvalue()
+    return drawn(Group(*parts), width=width, color=color)
 
 
 def _headline(extraction: Extraction) -> str:

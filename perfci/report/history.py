@@ -13,10 +13,10 @@ from rich.text import Text
 from perfci.model.changepoint import ChangePoint, ChangeReport, HistoryEntry
 from perfci.model.comparison import Effect
 from perfci.model.metrics import METRICS
+from perfci.report.drawing import drawn
 from perfci.report.names import clean
 from perfci.report.quantities import NOT_COMPUTABLE, change_text, interval_text, value_text
 from perfci.report.terminal import PLAIN_WIDTH
-from perfci.report.text import drawn
 from perfci.report.wording import plural
 
 SCHEMA_VERSION = 1

@@ -13,11 +13,11 @@ from rich.text import Text
 from perfci.model.metrics import METRICS
 from perfci.model.run import Run
 from perfci.model.samples import sample_of
+from perfci.report.drawing import drawn
 from perfci.report.names import PROSE_LIMIT, clean
 from perfci.report.quantities import MISSING, pair_texts, value_text
 from perfci.report.ranking import metric_order, phase_order
 from perfci.report.terminal import PLAIN_WIDTH
-from perfci.report.text import drawn
 from perfci.report.wording import plural
 
 SCHEMA_VERSION = 1

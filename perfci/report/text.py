@@ -1,17 +1,17 @@
 """The comparison as text for a terminal or a CI log."""
 
-import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from perfci.model.comparison import Comparison
 from perfci.report.context import ReportContext
+from perfci.report.drawing import drawn
 from perfci.report.names import clean
 from perfci.report.quantities import MISSING
 from perfci.report.view import FindingView, ReportView, RevisionView, RowView, WorkloadView, view_of
@@ -42,28 +42,6 @@ def render(comparison: Comparison, context: ReportContext) -> str:
     return drawn(Group(*_report(view_of(comparison, context))), width=context.width, color=context.color)
 
 
-def drawn(content: RenderableType, *, width: int, color: bool) -> str:
-    """Rich content as text, whatever the process's environment says. No blanks at line ends, no two empty lines in
-    a row, no line that a CI runner takes for a command."""
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        no_color=not color,
-        legacy_windows=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        _environ={},
-    )
-    console.print(content)
-    lines = [_no_command(line.rstrip()) for line in buffer.getvalue().splitlines()]
-    kept = [line for index, line in enumerate(lines) if line or (index and lines[index - 1])]
-    return "".join(line + "\n" for line in kept)
-
-
 def _report(view: ReportView) -> Iterable[RenderableType]:
     badge = Text(f" {view.status.word.upper()} ", style=f"{_STYLES[view.status]} reverse")
     yield Text.assemble(badge, "  ", _revision(view.baseline), " → ", _revision(view.candidate))
@@ -74,15 +52,6 @@ def _report(view: ReportView) -> Iterable[RenderableType]:
         yield Text()
         yield from _workload(workload, width=view.context.width, alone=len(view.workloads) == 1)
     yield from _footer(view.context)
-
-
-def _no_command(line: str) -> str:
-    """GitHub's runner obeys ``::command::`` at the start of a log line, blanks aside, and ``##[command]`` anywhere:
-    names must not speak to it."""
-    start = len(line) - len(line.lstrip())
-    if line.startswith("::", start):
-        line = f"{line[:start]}: :{line[start + 2 :]}"
-    return line.replace("##[", "# #[")
 
 
 def checks_text(view: ReportView) -> str:

@@ -134,3 +134,11 @@ def test_json_of_one_trace_has_no_baseline():
     document = json.loads(render_json(Diagnosis(candidate=DiagnosedTrace(name="a", step_count=1))))
     assert document["baseline"] is None
     assert document["kernel_changes"] == []
+
+
+@pytest.mark.parametrize("name", ["::error::pwned", "##[error]pwned"])
+def test_a_name_is_no_command_of_the_runner(name: str) -> None:
+    text = render_text(Diagnosis(candidate=DiagnosedTrace(name=name, step_count=10)))
+    assert "pwned (10 steps)" in text
+    assert not text.lstrip().startswith("::")
+    assert "##[" not in text

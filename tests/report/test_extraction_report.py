@@ -108,3 +108,12 @@ def test_long_lists_of_kernels_are_summed_up():
     text = render_text(extraction(kernels=kernels), width=100)
     assert "and 5 more with 5 µs per step" in text
     assert "\x1b" in render_text(extraction(), width=100, color=True)
+
+
+@pytest.mark.parametrize("name", ["::error::pwned", "##[error]pwned"])
+def test_a_name_is_no_command_of_the_runner(name):
+    series = (*extraction().series, Series(phase=name, metric="wall_ns", values=(1, 1, 1, 1)))
+    lines = render_text(extraction(series=series), width=100).splitlines()
+    (shown,) = [line for line in lines if "pwned" in line]
+    assert not shown.lstrip().startswith("::")
+    assert "##[" not in shown
