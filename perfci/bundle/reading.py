@@ -60,14 +60,14 @@ def parse_bundle(document: bytes, *, limits: BundleLimits | None = None, now: da
     if set(fields) != _KEYS:
         raise BundleError(f"the bundle has unexpected or missing keys: {sorted(set(fields) ^ _KEYS)}"[:300])
     identity = _built("identity", lambda: BundleIdentity(**_typed_identity(fields["identity"])))
-    failures = _list(fields, "failures", limits.failures, lambda item: Failure(**_strings(item, optional=("commit",))))
+    failures = _list(fields, "failures", limits.failures, _failure)
     files = _list(fields, "files", limits.files, _file)
     runs = _list(fields, "runs", limits.runs, codec.run_from_document)
     for number, run in enumerate(runs):
         for fault in impossibilities(run, now=now):
             raise BundleError(f"run {number} of the bundle is impossible: {fault}", todo="do not trust this bundle")
     return _built(
-        "bundle",
+        "content",
         lambda: Bundle(identity=identity, runs=tuple(map(_without_paths, runs)), failures=failures, files=files),
     )
 
@@ -98,27 +98,43 @@ def _built(what: str, build: Callable[[], T]) -> T:
 
 
 def _typed_identity(item: Any) -> dict[str, Any]:
+    fields = _object(item, {"repository", "head_sha", "base_sha", "run_id", "run_attempt", "pull_request"})
     numbers = {"run_id": int, "run_attempt": int, "pull_request": (int, type(None))}
     texts = {"repository": str, "head_sha": str, "base_sha": (str, type(None))}
     for name, kind in {**numbers, **texts}.items():
-        if not isinstance(item[name], kind) or isinstance(item[name], bool):  # type: ignore[arg-type]
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):  # type: ignore[arg-type]
             raise TypeError(f"{name} has the wrong type")
-    return dict(item)
+    return fields
 
 
-def _strings(item: Any, *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    for name, value in item.items():
-        if not isinstance(value, str) and not (name in optional and value is None):
+def _object(item: Any, names: set[str]) -> dict[str, Any]:
+    """The item, when it is a JSON object with exactly these keys; else TypeError in the words of JSON."""
+    if not isinstance(item, dict):
+        raise TypeError("not a JSON object")
+    if set(item) != names:
+        raise TypeError(f"unexpected or missing keys: {sorted(set(item) ^ names)}")
+    return item
+
+
+def _failure(item: Any) -> Failure:
+    fields = _object(item, {"workload", "commit", "text"})
+    _check_texts(fields, optional="commit")
+    return Failure(**fields)
+
+
+def _check_texts(fields: dict[str, Any], *, optional: str = "") -> None:
+    for name, value in fields.items():
+        if not isinstance(value, str) and not (name == optional and value is None):
             raise TypeError(f"{name} is not a text")
-    return dict(item)
 
 
 def _file(item: Any) -> BundleFile:
-    fields = _strings(item)
+    fields = _object(item, {"name", "sha256", "base64"})
+    _check_texts(fields)
     try:
         data = base64.b64decode(fields["base64"], validate=True)
     except binascii.Error:
         raise ValueError("not base64") from None
-    if hashlib.sha256(data).hexdigest() != fields["sha256"] or set(fields) != {"name", "sha256", "base64"}:
+    if hashlib.sha256(data).hexdigest() != fields["sha256"]:
         raise ValueError("the content does not match its hash")
     return BundleFile(name=fields["name"], data=data)

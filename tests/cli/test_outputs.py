@@ -31,11 +31,17 @@ def test_formats_and_files_pair_up(formats: list[str], files: list[str], wanted:
 
 
 @pytest.mark.parametrize(
-    ("formats", "files"),
-    [(["md", "json"], []), (["md"], ["a", "b"]), ([], ["report"]), ([], ["report.pdf"]), (["md", "json"], ["-", "-"])],
+    ("formats", "files", "told"),
+    [
+        (["md", "json"], [], "2 formats but no file"),
+        (["md"], ["a", "b"], "1 -f for 2 -o"),
+        ([], ["report"], "format of 'report' is not clear"),
+        ([], ["report.pdf"], "format of 'report.pdf' is not clear"),
+        (["md", "json"], ["-", "-"], "more than one rendering"),
+    ],
 )
-def test_ambiguity_is_refused(formats: list[str], files: list[str]) -> None:
-    with pytest.raises(UsageError):
+def test_ambiguity_is_refused(formats: list[str], files: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
         plan_outputs(formats, files)
 
 

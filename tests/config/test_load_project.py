@@ -158,7 +158,7 @@ def test_config_is_found_above(tmp_path: Path) -> None:
 def test_a_folder_called_perfci_yaml_is_told(tmp_path: Path) -> None:
     (tmp_path / "perfci.yaml").mkdir()
     found = find_config(tmp_path)
-    assert found is not None
+    assert found == tmp_path / "perfci.yaml"
     with pytest.raises(UsageError, match="cannot be read"):
         load_project(found)
 

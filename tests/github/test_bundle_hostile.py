@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -233,66 +234,89 @@ def change(path, value):
 
 
 SERIES = ("runs", 0, "series")
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 IMPOSSIBLE = {
-    "negative time": change((*SERIES, 0, "values"), [-1, 1, 1]),
-    "text as time": change((*SERIES, 0, "values"), ["1", 1, 1]),
-    "float as time": change((*SERIES, 0, "values"), [1.5, 1, 1]),
-    "true as time": change((*SERIES, 0, "values"), [True, 1, 1]),
-    "no values": change((*SERIES, 0, "values"), []),
-    "values for other steps": change((*SERIES, 0, "values"), [43_000_000] * 4),
-    "wall above launch": change((*SERIES, 0, "values"), [10**13] * 3),
-    "busy above launch": change((*SERIES, 1, "values"), [10**13] * 3),
-    "kernels above wall times streams": change((*SERIES, 2, "values"), [2 * 10**10] * 3),
-    "ratio above one": change((*SERIES, 4, "values"), [1.5] * 3),
-    "several values of one number": change((*SERIES, 5, "values"), [1, 2]),
-    "count beyond reason": change((*SERIES, 3, "values"), [10**15] * 3),
-    "unprofiled above launch": change((*SERIES, 6, "values"), [10**12] * 5),
-    "unknown metric": change((*SERIES, 0, "metric"), "speed"),
-    "no phase": change((*SERIES, 0, "phase"), ""),
-    "twice the same series": change((*SERIES, 1, "metric"), "wall_ns"),
-    "unknown key": change(("runs", 0, "extra"), 1),
-    "negative steps": change(("runs", 0, "step_count"), -1),
-    "negative launch": change(("runs", 0, "launch", "duration_ns"), -1),
-    "no time zone": change(("runs", 0, "launch", "started_at"), "2026-03-01T12:00:00"),
-    "year-long launch": change(("runs", 0, "launch", "duration_ns"), 365 * 86400 * 10**9),
-    "kernel count": change(("runs", 0, "kernels", 0, "count"), 0),
-    "kernel time": change(("runs", 0, "kernels", 0, "total_ns"), -5),
-    "kernel time above launch": change(("runs", 0, "kernels", 0, "total_ns"), 10**15),
-    "api count": change(("runs", 0, "api_calls", 0, "count"), -1),
-    "unsorted environment": change(("runs", 0, "environment", "entries"), [["torch", "2"], ["cuda", "12"]]),
-    "unknown environment": change(("runs", 0, "environment", "entries"), [["password", "x"]]),
-    "location outside": change(("runs", 0, "findings", 0, "location", "path"), "../../etc/passwd"),
-    "location absolute": change(("runs", 0, "findings", 0, "location", "path"), "/etc/passwd"),
-    "location line": change(("runs", 0, "findings", 0, "location", "line"), 0),
-    "artifact paths": change(("runs", 0, "artifacts"), ["../../secrets"]),
-    "run is no object": change(("runs", 0), 7),
-    "runs are no list": change(("runs",), {}),
-    "too many runs": change(("runs",), [1] * 1001),
-    "identity without run": change(("identity",), {"repository": "octo/train"}),
-    "identity with more": change(("identity", "extra"), 1),
-    "identity number as text": change(("identity", "run_id"), "500"),
-    "identity true": change(("identity", "run_attempt"), True),
-    "short commit": change(("identity", "head_sha"), "abc"),
-    "commit with newline": change(("identity", "head_sha"), "a" * 40 + "\n"),
-    "repository path": change(("identity", "repository"), "../../x"),
-    "pull request 0": change(("identity", "pull_request"), 0),
-    "failure without text": change(("failures",), [{"workload": "x", "commit": None, "text": ""}]),
-    "failure as number": change(("failures",), [7]),
-    "file as path": change(("files",), [{"name": "../x", "sha256": "0" * 64, "base64": ""}]),
-    "file with wrong hash": change(("files",), [{"name": "x", "sha256": "0" * 64, "base64": "eA=="}]),
-    "file not base64": change(("files",), [{"name": "x", "sha256": "0" * 64, "base64": "!!"}]),
-    "version as true": change(("schema_version",), True),
-    "version as text": change(("schema_version",), "1"),
-    "other format": change(("format",), "zip"),
-    "extra key": change(("note",), "hello"),
+    "negative time": (change((*SERIES, 0, "values"), [-1, 1, 1]), "step/wall_ns: -1 is negative"),
+    "text as time": (change((*SERIES, 0, "values"), ["1", 1, 1]), "valid integer"),
+    "float as time": (change((*SERIES, 0, "values"), [1.5, 1, 1]), r"1.5 must be an integer"),
+    "true as time": (change((*SERIES, 0, "values"), [True, 1, 1]), "valid integer"),
+    "no values": (change((*SERIES, 0, "values"), []), "no values"),
+    "values for other steps": (change((*SERIES, 0, "values"), [43_000_000] * 4), "4 values for 3 steps"),
+    "wall above launch": (change((*SERIES, 0, "values"), [10**13] * 3), "step/wall_ns adds up to more"),
+    "busy above launch": (change((*SERIES, 1, "values"), [10**13] * 3), "step/gpu_busy_ns adds up to more"),
+    "kernels above wall times streams": (change((*SERIES, 2, "values"), [2 * 10**10] * 3), "more than 128 streams"),
+    "ratio above one": (change((*SERIES, 4, "values"), [1.5] * 3), "overlap_ratio is above 1"),
+    "several values of one number": (change((*SERIES, 5, "values"), [1, 2]), "2 values instead of one"),
+    "count beyond reason": (change((*SERIES, 3, "values"), [10**15] * 3), "more than any step can do"),
+    "unprofiled above launch": (change((*SERIES, 6, "values"), [10**12] * 5), "unprofiled_wall_ns adds up to more"),
+    "unknown metric": (change((*SERIES, 0, "metric"), "speed"), "unknown metric 'speed'"),
+    "no phase": (change((*SERIES, 0, "phase"), ""), "a series needs a phase"),
+    "twice the same series": (change((*SERIES, 1, "metric"), "wall_ns"), r"metric. once"),
+    "unknown key": (change(("runs", 0, "extra"), 1), "extra"),
+    "negative steps": (change(("runs", 0, "step_count"), -1), "step_count must not be negative"),
+    "negative launch": (change(("runs", 0, "launch", "duration_ns"), -1), "launch numbers must not be negative"),
+    "no time zone": (change(("runs", 0, "launch", "started_at"), "2026-03-01T12:00:00"), "must carry a time zone"),
+    "year-long launch": (change(("runs", 0, "launch", "duration_ns"), 365 * 86400 * 10**9), "more than a week"),
+    "kernel count": (change(("runs", 0, "kernels", 0, "count"), 0), "with count 0"),
+    "kernel time": (change(("runs", 0, "kernels", 0, "total_ns"), -5), "-5 ns"),
+    "kernel time above launch": (change(("runs", 0, "kernels", 0, "total_ns"), 10**15), "longer than the launch"),
+    "api count": (change(("runs", 0, "api_calls", 0, "count"), -1), "with count -1"),
+    "unsorted environment": (
+        change(("runs", 0, "environment", "entries"), [["torch", "2"], ["cuda", "12"]]),
+        "must be sorted",
+    ),
+    "unknown environment": (
+        change(("runs", 0, "environment", "entries"), [["password", "x"]]),
+        "unknown environment field 'password'",
+    ),
+    "location outside": (
+        change(("runs", 0, "findings", 0, "location", "path"), "../../etc/passwd"),
+        "outside the repository",
+    ),
+    "location absolute": (
+        change(("runs", 0, "findings", 0, "location", "path"), "/etc/passwd"),
+        "outside the repository",
+    ),
+    "location line": (change(("runs", 0, "findings", 0, "location", "line"), 0), "outside the repository"),
+    "artifact paths": (change(("runs", 0, "artifacts"), ["../../secrets"]), "names files of the machine"),
+    "run is no object": (change(("runs", 0), 7), "not a JSON object"),
+    "runs are no list": (change(("runs",), {}), "not a list of at most 1000"),
+    "too many runs": (change(("runs",), [1] * 1001), "not a list of at most 1000"),
+    "identity without run": (change(("identity",), {"repository": "octo/train"}), r"missing keys: .*'run_id'"),
+    "identity with more": (change(("identity", "extra"), 1), r"keys: \['extra'\]"),
+    "identity number as text": (change(("identity", "run_id"), "500"), "run_id has the wrong type"),
+    "identity true": (change(("identity", "run_attempt"), True), "run_attempt has the wrong type"),
+    "short commit": (change(("identity", "head_sha"), "abc"), "'abc' is not a full commit"),
+    "commit with newline": (change(("identity", "head_sha"), "a" * 40 + "\n"), "not a full commit"),
+    "repository path": (change(("identity", "repository"), "../../x"), r"'../../x' is not owner/name"),
+    "pull request 0": (change(("identity", "pull_request"), 0), "must be positive"),
+    "failure without text": (
+        change(("failures",), [{"workload": "x", "commit": None, "text": ""}]),
+        "a workload and a text",
+    ),
+    "failure as number": (change(("failures",), [7]), r"failures\[0\] is not valid \(not a JSON object"),
+    "file as path": (
+        change(("files",), [{"name": "../x", "sha256": EMPTY_SHA256, "base64": ""}]),
+        r"'../x' is not a plain file name",
+    ),
+    "file with wrong hash": (
+        change(("files",), [{"name": "x", "sha256": "0" * 64, "base64": "eA=="}]),
+        "does not match its hash",
+    ),
+    "file not base64": (change(("files",), [{"name": "x", "sha256": "0" * 64, "base64": "!!"}]), "not base64"),
+    "version as true": (change(("schema_version",), True), "schema version True"),
+    "version as text": (change(("schema_version",), "1"), "schema version '1'"),
+    "other format": (change(("format",), "zip"), "not a bundle of perfci"),
+    "extra key": (change(("note",), "hello"), "'note'"),
 }
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_what_no_honest_run_can_be_is_refused(tmp_path, name):
     spoiled = document(tmp_path)
-    IMPOSSIBLE[name](spoiled)
-    refused(pack(tmp_path / "b.gz", spoiled))
+    spoil, told = IMPOSSIBLE[name]
+    spoil(spoiled)
+    refused(pack(tmp_path / "b.gz", spoiled), told)
 
 
 def test_what_is_merely_unusual_is_let_through(tmp_path):

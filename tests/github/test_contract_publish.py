@@ -291,6 +291,8 @@ def test_a_server_that_stays_down_ends_in_6_and_not_in_a_traceback(server, tmp_p
         server.state.fail(method, "/", 503, times=999)
     outcome = post(server, of(Verdict.PASS), summary_path=tmp_path / "s.md")
     assert (outcome.exit_code, outcome.posted) == (6, ("job summary",))
+    assert len(outcome.failures) == 2
+    assert all("503" in line for line in outcome.failures)
 
 
 def test_without_a_token_there_is_the_summary_and_the_verdict(tmp_path):
@@ -306,7 +308,11 @@ def test_no_server_at_all_ends_in_6(server):
     server._http.server_close()
     outcome = post(server, of(Verdict.PASS), port=port)
     assert outcome.exit_code == 6
-    assert outcome.failures
+    assert [line.partition(":")[0] for line in outcome.failures] == [
+        "cannot read pull request 7",
+        "cannot list check runs",
+    ]
+    assert all("Connection refused" in line for line in outcome.failures)
 
 
 @pytest.mark.parametrize("origin", [EventKind.MERGE_GROUP, EventKind.PUSH, EventKind.SCHEDULE])

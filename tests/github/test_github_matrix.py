@@ -21,10 +21,10 @@ def test_every_pair_once_on_one_line(workloads, labels):
 
 @pytest.mark.parametrize("bad", ["", "a b", "a\nb", "$(x)", "a/b", "-x", "${{ secrets.X }}", "é"])
 def test_names_that_could_be_something_else_are_refused(bad):
-    with pytest.raises(UsageError):
-        github_matrix([bad], ["gpu"])
-    with pytest.raises(UsageError):
-        github_matrix(["gpt"], [bad])
+    for workloads, labels in (([bad], ["gpu"]), (["gpt"], [bad])):
+        with pytest.raises(UsageError, match="cannot be used in a job matrix") as caught:
+            github_matrix(workloads, labels)
+        assert repr(bad) in caught.value.seen
 
 
 def test_limits():

@@ -37,7 +37,8 @@ def test_a_regression_of_a_fork_reaches_its_pull_request(world):
         assert f"{world.server.web_url}/octo/train/actions/runs/500#artifacts" in text
         assert "https://perf.example/x" in text
         assert f"perfci compare {world.base[:12]}..{world.head[:12]} --measure" in text
-    assert "unprofiled" in done.stdout or "step time" in done.stdout
+    assert "Regression: step unprofiled wall time +6.0" in done.stdout
+    assert "2 of 2 checks regressed" in " ".join(done.stdout.split())
     assert world.stored() == frozenset(), "code of a pull request never becomes history"
     with open_store(world.database) as store:
         (kept,) = store.comparisons(candidate=world.head)

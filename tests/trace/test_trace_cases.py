@@ -534,8 +534,9 @@ def test_a_real_cpu_only_export_of_2022_4_has_wall_times_and_no_gpu_metrics():
     assert extraction.step_count == 6
     assert extraction.trace.collector_version == "2022.4.2.1"
     assert {s.metric for s in extraction.series} == {"wall_ns"}
-    assert all(value > 3_000_000 for value in values(extraction, "backward", "wall_ns"))
-    assert all(value == 0 for value in values(extraction, "span", "gpu_busy_ns") or ())
+    backward_ns = values(extraction, "backward", "wall_ns")
+    assert len(backward_ns) == 6
+    assert min(backward_ns) > 3_000_000
 
 
 # Inputs that are no trace ---------------------------------------------------------------------------------------------
