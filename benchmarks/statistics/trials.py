@@ -7,12 +7,14 @@ import numpy as np
 from noise_models import Array, NoiseModel, Sessions, simulate
 
 from perfci.model.comparison import Row
+from perfci.model.metrics import Statistic
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesSamples, SideSamples
 from perfci.stats.evidence import evidence_of
 from perfci.stats.gates import LookPlan
 from perfci.stats.judge import judge_series
+from perfci.stats.noise import floor_of
 from perfci.stats.plan import look_sizes, looks_until, open_gate
 
 METRICS = ("unprofiled_wall_ns", "gpu_busy_ns", "peak_allocated_bytes")
@@ -57,9 +59,18 @@ def _side(values: Array, position: Sequence[int], *, sequential: bool) -> SideSa
     )
 
 
-def judge(series: Sequence[SeriesSamples], wanted: JudgeSettings, plan: LookPlan | None) -> list[Row]:
-    """The rows of one comparison."""
-    return judge_series("w", series, wanted, weigh=evidence_of, plan=plan)
+def judge(
+    series: Sequence[SeriesSamples],
+    wanted: JudgeSettings,
+    plan: LookPlan | None,
+    *,
+    floors: Sequence[float | None] = (),
+) -> list[Row]:
+    """The rows of one comparison. ``floors`` are the known noise of the gates, as in METRICS."""
+    known = dict(zip(METRICS, floors, strict=False))
+    return judge_series(
+        "w", series, wanted, weigh=lambda entry: evidence_of(entry, noise_floor=known.get(entry.metric)), plan=plan
+    )
 
 
 def prefix(baseline: Array, candidate: Array, sessions: Sessions, n: int, gates: int) -> list[SeriesSamples]:
@@ -102,6 +113,26 @@ def fixed_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:
         rows = judge(prefix(baseline[at : at + 3], candidate[at : at + 3], sessions, n, 3), wanted, None)
         trials.append(Trial(verdicts=tuple(row.verdict for row in rows if row.verdict), launches=n))
     return trials
+
+
+def calibrated_on(sessions: Sessions, calibrations: Sessions, *, budget: float = 0.02) -> list[Trial]:
+    """As ``fixed_on``, with a noise floor for each gate from equal code: both sides of ``calibrations``, which has as
+    many sessions."""
+    baseline, candidate = samples_of(sessions)
+    before = np.concatenate(samples_of(calibrations), axis=1)
+    wanted = settings(budget=budget)
+    trials = []
+    for at in range(0, len(baseline) - 2, 3):
+        n = baseline.shape[1]
+        floors = [_upper(before[at + gate].tolist()) for gate in range(3)]
+        rows = judge(prefix(baseline[at : at + 3], candidate[at : at + 3], sessions, n, 3), wanted, None, floors=floors)
+        trials.append(Trial(verdicts=tuple(row.verdict for row in rows if row.verdict), launches=n))
+    return trials
+
+
+def _upper(samples: Sequence[float]) -> float | None:
+    floor = floor_of("step", METRICS[0], Statistic.MEDIAN, [samples])
+    return None if floor is None else floor.upper
 
 
 def adaptive_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:

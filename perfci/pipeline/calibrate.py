@@ -8,7 +8,8 @@ from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace, chosen_workloads
 from perfci.report.calibration import CalibrationView, FloorView
-from perfci.stats.noise import FLOOR_LAUNCHES, Calibration, calibrate
+from perfci.stats.noise import Calibration, calibrate
+from perfci.stats.power import FLOOR_LAUNCHES
 from perfci.store.store import Store
 
 

@@ -10,7 +10,7 @@ from perfci.model.comparison import Reason
 from perfci.model.metrics import METRICS, Unit
 from perfci.stats.collect import SeriesSamples, SideSamples
 from perfci.stats.interval import Estimate, Floats, Method, most_trim, paired_estimate, welch_estimate
-from perfci.stats.power import two_state_chance
+from perfci.stats.power import FLOOR_LAUNCHES, two_state_chance
 from perfci.stats.shape import has_trend, is_bimodal, outliers
 
 SEQUENTIAL_DRIFT_RATIO = 0.20
@@ -29,10 +29,10 @@ class Evidence:
     """One noisy series before judgement. ``estimate`` is None exactly when ``problem`` says why there is none.
 
     ``chance`` is the probability, at its worst, that a process with two levels gives data like these by luck; no claim
-    of a change is made at a level below it (0 when a noise floor from calibration rules the danger out). ``separation``
-    is the log factor between the sides where they do not overlap: positive when every candidate launch lies above
-    every baseline launch, negative the other way round, else 0. ``spread`` is the log factor between the smallest and
-    the largest sample of both sides together.
+    of a change is made at a level below it; launches that made a noise floor without showing a second level make it
+    smaller. ``separation`` is the log factor between the sides where they do not overlap: positive when every candidate
+    launch lies above every baseline launch, negative the other way round, else 0. ``spread`` is the log factor between
+    the smallest and the largest sample of both sides together.
     """
 
     estimate: Estimate | None
@@ -70,12 +70,12 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
         for log, side in zip(logs, (baseline, candidate), strict=True)
     )
     two_levels = any(is_bimodal(log) for log in logs)
-    chance = two_state_chance(*estimate.launches, wild=estimate.trimmed)
-    if noise_floor is not None:
-        chance = 0.0
-        if min(estimate.launches) < SMALL_LAUNCHES and noise_floor * math.sqrt(2) > estimate.deviation:
-            estimate = estimate.widened(deviation=noise_floor * math.sqrt(2))
-            flags.append("noise-floor")
+    alike = 0 if noise_floor is None else FLOOR_LAUNCHES
+    chance = two_state_chance(*estimate.launches, wild=estimate.trimmed, alike=alike)
+    known = (noise_floor or 0.0) * math.sqrt(2)
+    if min(estimate.launches) < SMALL_LAUNCHES and known > estimate.deviation:
+        estimate = estimate.widened(deviation=known)
+        flags.append("noise-floor")
     if sequential:
         estimate = estimate.allowing(math.log1p(SEQUENTIAL_DRIFT_RATIO))
     constant = all(len(set(side.values)) == 1 for side in (baseline, candidate))

@@ -8,7 +8,7 @@ from perfci.model.metrics import METRICS, Direction, Kind
 from perfci.model.settings import JudgeSettings
 from perfci.stats.collect import SeriesKey
 from perfci.stats.family import ERROR_IN_USE
-from perfci.stats.power import launches_for_budget, noncentrality
+from perfci.stats.power import FLOOR_LAUNCHES, launches_for_budget, noncentrality
 
 SLIM_CHANCE = 0.2
 """A gate is out of reach of a plan when equal code would pass it with less than this probability at the plan's end."""
@@ -56,6 +56,7 @@ def predict(
                 pass_level=alpha,
                 family_level=alpha / families,
                 power=power,
+                alike=FLOOR_LAUNCHES,
             )
 
         slim, most = needed(SLIM_CHANCE), settings.max_launches

@@ -19,9 +19,8 @@ from perfci.model.verdict import Tally, Verdict
 from perfci.stats.collect import SeriesKey, statistics_of, usable
 from perfci.stats.foresight import predict
 from perfci.stats.judge import judge_workload
+from perfci.stats.power import FLOOR_LAUNCHES
 
-FLOOR_LAUNCHES = 8
-"""Fewest launches of equal code that make a noise floor: fewer would not show a second level or a long tail."""
 FLOOR_CONFIDENCE = 0.8
 """A floor is an upper confidence bound of the deviation, so that luck does not make small samples bold."""
 LOCATIONS = (Statistic.MEDIAN, Statistic.P10)
@@ -66,7 +65,7 @@ def noise_floor(
     floors = {}
     for (phase, metric), sessions in sorted(groups.items()):
         statistic = chosen.get((phase, metric)) or METRICS[metric].statistic
-        floor = _floor(phase, metric, statistic, list(sessions.values()))
+        floor = floor_of(phase, metric, statistic, list(sessions.values()))
         exact = METRICS[metric].kind is Kind.EXACT
         if floor is not None and not (exact and floor.deviation == 0):
             floors[phase, metric] = floor
@@ -92,7 +91,9 @@ def widest(levels: Iterable[NoiseLevel]) -> dict[SeriesKey, NoiseLevel]:
     return found
 
 
-def _floor(phase: str, metric: str, statistic: Statistic, sessions: list[list[float]]) -> NoiseFloor | None:
+def floor_of(phase: str, metric: str, statistic: Statistic, sessions: Sequence[Sequence[float]]) -> NoiseFloor | None:
+    """The floor of one series from the samples of each session; None with too few launches. Sessions with a value of 0
+    or below are left out."""
     logs = [np.log(session) for session in sessions if min(session) > 0]
     launches = sum(map(len, logs))
     df = launches - len(logs)

@@ -11,6 +11,8 @@ from perfci.stats.interval import t_quantile
 
 MOST_LAUNCHES = 1000
 """Beyond this the answer is "not by more launches"."""
+FLOOR_LAUNCHES = 8
+"""Fewest launches of equal code that make a noise floor: fewer would not show a second level or a long tail."""
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
@@ -45,17 +47,18 @@ def noncentrality(df: float, level: float, power: float) -> float:
 
 
 def launches_for_budget(
-    *, deviation: float, budget_log: float, pass_level: float, family_level: float, power: float
+    *, deviation: float, budget_log: float, pass_level: float, family_level: float, power: float, alike: int = 0
 ) -> int | None:
     """Pairs of launches after which (a) equal code passes and (b) harm of twice the budget is called a regression, each
     with probability ``power``. None when that takes more than MOST_LAUNCHES, or with a budget of 0 (no number of
-    launches proves equality). ``deviation`` is the standard deviation of one pair's log ratio.
+    launches proves equality). ``deviation`` is the standard deviation of one pair's log ratio, ``alike`` as in
+    ``two_state_chance``.
     """
     if budget_log <= 0:
         return None
 
     def enough(n: int) -> bool:
-        if n < 2 or two_state_chance(n, n) > family_level:
+        if n < 2 or two_state_chance(n, n, alike=alike) > family_level:
             return False
         error = deviation / math.sqrt(n)
         # (a): |estimate| + half width < budget; the estimate is normal around 0, the half width taken at its mean.
@@ -69,17 +72,20 @@ def launches_for_budget(
     return bisect_left(range(MOST_LAUNCHES), True, key=enough)
 
 
-def two_state_chance(baseline: int, candidate: int, *, wild: int = 0) -> float:
+def two_state_chance(baseline: int, candidate: int, *, wild: int = 0, alike: int = 0) -> float:
     """The chance, at its worst, that a process with two levels shows all baseline launches at one level and all
     candidate launches at the other by luck alone: max over q of qᵃ(1−q)ᶜ, 1/4ⁿ for n launches a side. So many ``wild``
-    launches a side (or pairs) may be anything.
+    launches a side (or pairs) may be anything. ``alike`` further launches of equal code, as of a calibration, all stood
+    at the level of one of the sides.
 
     Such data look like a perfectly clean change, so no claim may be made at a level below this chance.
     """
     if wild:
         choices = math.comb(max(baseline, candidate), wild)
-        return min(1.0, choices * two_state_chance(baseline - wild, candidate - wild))
+        return min(1.0, choices * two_state_chance(baseline - wild, candidate - wild, alike=alike))
     total = baseline + candidate
     if baseline < 1 or candidate < 1:
         return 1.0
+    if alike:
+        return max(two_state_chance(baseline + alike, candidate), two_state_chance(baseline, candidate + alike))
     return (baseline / total) ** baseline * (candidate / total) ** candidate

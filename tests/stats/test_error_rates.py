@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "statistics"))
 
 from noise_models import MODELS, simulate
 from rivals import step_t
-from trials import adaptive_on, fixed, fixed_on
+from trials import adaptive_on, calibrated_on, fixed, fixed_on
 
 from perfci.model.verdict import Verdict
 
@@ -59,3 +59,22 @@ def test_counting_steps_as_independent_cries_wolf() -> None:
     sessions = simulate(MODELS["even"], rng=np.random.default_rng(10), sessions=300, launches=6)
     assert step_t(sessions).mean() > 0.2
     assert np.mean([trial.alarm for trial in fixed_on(sessions)]) < 0.05
+
+
+@pytest.mark.parametrize("name", ["quiet", "even", "bistable", "rare mode", "wild"])
+def test_few_launches_with_a_noise_floor(name: str) -> None:
+    rng = np.random.default_rng([11, list(MODELS).index(name)])
+    trials = []
+    for launches in (2, 3):
+        sessions = simulate(MODELS[name], rng=rng, sessions=3 * COMPARISONS, launches=launches, steps=5)
+        before = simulate(MODELS[name], rng=rng, sessions=3 * COMPARISONS, launches=4, steps=5)
+        trials += calibrated_on(sessions, before)
+    assert not_above(sum(trial.alarm for trial in trials), len(trials), 0.01)
+
+
+def test_a_noise_floor_lets_four_launches_claim_what_they_show() -> None:
+    rng = np.random.default_rng(12)
+    sessions = simulate(MODELS["quiet"], rng=rng, sessions=150, launches=4, effect=0.05)
+    before = simulate(MODELS["quiet"], rng=rng, sessions=150, launches=4)
+    assert np.mean([trial.alarm for trial in calibrated_on(sessions, before)]) > 0.9
+    assert not any(trial.alarm for trial in fixed_on(sessions))

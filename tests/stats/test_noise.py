@@ -11,7 +11,8 @@ from perfci.model.metrics import Statistic
 from perfci.model.run import Series
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.noise import FLOOR_LAUNCHES, calibrate, declared_levels, noise_floor, widest
+from perfci.stats.noise import calibrate, declared_levels, noise_floor, widest
+from perfci.stats.power import FLOOR_LAUNCHES
 
 KEY = ("step", "gpu_busy_ns")
 SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="sync_count")))

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from perfci.stats.power import detectable_log_ratio, launches_for_budget, noncentrality, two_state_chance
+from perfci.stats.power import (
+    FLOOR_LAUNCHES,
+    detectable_log_ratio,
+    launches_for_budget,
+    noncentrality,
+    two_state_chance,
+)
 
 
 @pytest.mark.parametrize("df", [2, 3, 5, 11, 30.5])
@@ -68,3 +74,26 @@ def test_two_state_chance_with_a_wild_launch_and_without_launches() -> None:
     assert two_state_chance(8, 8, wild=1) == pytest.approx(8 * 4**-7)
     assert two_state_chance(3, 3, wild=2) == 3 / 4
     assert two_state_chance(3, 3, wild=3) == 1
+
+
+@pytest.mark.parametrize(("launches", "alike"), [(2, 3), (3, 2), (2, 6)])
+def test_launches_that_stood_at_one_level_make_luck_less_likely(launches: int, alike: int) -> None:
+    """All baselines and all launches of the calibration at one level, all candidates at the other."""
+
+    def chance(share: float) -> float:
+        total = 0.0
+        for states in product((0, 1), repeat=2 * launches + alike):
+            candidate = states[launches : 2 * launches]
+            if not any(states[:launches] + states[2 * launches :]) and all(candidate):
+                total += math.prod(share if state else 1 - share for state in states)
+        return total
+
+    worst = max(chance(q) for q in np.linspace(0, 1, 501))
+    assert two_state_chance(launches, launches, alike=alike) == pytest.approx(worst, rel=1e-3)
+    assert two_state_chance(launches, launches, alike=alike) < two_state_chance(launches, launches)
+
+
+def test_three_launches_with_a_floor_may_claim_what_two_may_not() -> None:
+    level = 0.008 / 3  # three noisy gates
+    assert two_state_chance(3, 3, alike=FLOOR_LAUNCHES) < level < two_state_chance(2, 2, alike=FLOOR_LAUNCHES)
+    assert two_state_chance(5, 5) < level < two_state_chance(4, 4)
