@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--preset", default="gpu")
-    parser.add_argument("--recordings", action="store_true", help="keep recordings for rivals.py")
+    parser.add_argument("--recordings", action="store_true", help="keep recordings for other_tools.py")
     parser.add_argument("--folder", type=Path, help="where the repository is made, or is from an earlier run")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("cases", nargs="+")

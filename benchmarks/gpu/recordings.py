@@ -1,7 +1,7 @@
 """Keeps recordings of compared launches: exported, scrubbed and packed into one archive of bounded size.
 
 The archive `recordings.tar.xz` holds CASE/SIDE-N.sqlite (SIDE is `baseline` or `candidate`, N the pair, from 1) and
-CASE/comparison.json, what `perfci compare` said of them. `rivals.py` reads it.
+CASE/comparison.json, what `perfci compare` said of them. `other_tools.py` reads it.
 """
 
 import io

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 from noise_models import MODELS, Sessions, simulate
-from prove import DOCUMENT, END, Table, alarms, rate, share
+from tables import DOCUMENT, END, Table, alarms, rate, share
 from trials import calibrated_on, fixed_on
 
 SEED = 20261204

@@ -134,3 +134,10 @@ def test_workload_imports_only_torch_and_phases(path: Path) -> None:
 def test_no_module_is_a_junk_drawer() -> None:
     names = {p.stem for p in PACKAGE.rglob("*.py")}
     assert not names & {"util", "utils", "helper", "helpers", "common", "misc", "manager"}
+
+
+def test_benchmark_modules_have_names_of_their_own() -> None:
+    """Tests put benchmark folders on one import path: of two modules of one name the second is never found."""
+    stems = [p.stem for p in (ROOT / "benchmarks").rglob("*.py")]
+    assert len(stems) > 15
+    assert sorted(s for s in set(stems) if stems.count(s) > 1) == []

@@ -1,4 +1,4 @@
-"""benchmarks/gpu/rivals.py: what is read from the answers of other tools, and the table."""
+"""benchmarks/gpu/other_tools.py: what is read from the answers of other tools, and the table."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "gpu"))
 
-from rivals import one_number, projected, table, threshold_says
+from other_tools import one_number, projected, table, threshold_says
 
 STATS = """Processing [x.sqlite] with [nvtx_gpu_proj_trace.py]...
 Name,Projected Start (ns),Projected Duration (ns),Orig Start (ns)

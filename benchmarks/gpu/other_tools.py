@@ -1,6 +1,6 @@
 """What other tools say on recordings that perfci has judged.
 
-    python benchmarks/gpu/rivals.py RECORDINGS OUT --nsys-ai PATH [--nsys PATH]
+    python benchmarks/gpu/other_tools.py RECORDINGS OUT --nsys-ai PATH [--nsys PATH]
 
 RECORDINGS is `recordings.tar.xz` of `prove.py --recordings`, or a folder of the same layout: CASE/baseline-N.sqlite,
 CASE/candidate-N.sqlite and, where perfci judged the case, CASE/comparison.json. The first pair of each case is used:
@@ -10,7 +10,7 @@ one recording per side is what these tools take.
 - `nsys-ai diff --exit-on-regression` (pip install nsys-ai in a venv of its own), default gate, in both directions.
 - a threshold of 7 % on one number, the median step of one launch (unprofiled where comparison.json has it).
 
-Writes OUT/rivals.md and OUT/rivals.json (commands, versions, exit codes, numbers).
+Writes OUT/other_tools.md and OUT/other_tools.json (commands, versions, exit codes, numbers).
 """
 
 import argparse
@@ -165,8 +165,8 @@ def main() -> None:
         whole = [path for path in whole if (path / "candidate-1.sqlite").is_file()]
         cases = [judged(path, tool.path, arguments.nsys_ai) for path in whole]
     document = {"nsys": tool.version, "threshold": THRESHOLD, "cases": cases}
-    (arguments.out / "rivals.json").write_text(json.dumps(document, indent=1) + "\n")
-    (arguments.out / "rivals.md").write_text(table(cases))
+    (arguments.out / "other_tools.json").write_text(json.dumps(document, indent=1) + "\n")
+    (arguments.out / "other_tools.md").write_text(table(cases))
     print(table(cases))
 
 

@@ -1,8 +1,8 @@
 """Error rates, power and cost of perfci's verdicts and of its rivals, by simulation, as tables for docs/statistics.md.
 
-    python benchmarks/statistics/prove.py                       # about ten minutes on one core; prints the tables
-    python benchmarks/statistics/prove.py --write               # and puts them into docs/statistics.md
-    python benchmarks/statistics/prove.py --scale 0.05          # a quick look
+    python benchmarks/statistics/tables.py                       # about ten minutes on one core; prints the tables
+    python benchmarks/statistics/tables.py --write               # and puts them into docs/statistics.md
+    python benchmarks/statistics/tables.py --scale 0.05          # a quick look
 
 Every table comes from the same seed, so that the same numbers come out again.
 """
@@ -30,7 +30,7 @@ from perfci.stats.spending import nominal_levels
 
 SEED = 20260101
 DOCUMENT = Path(__file__).parents[2] / "docs" / "statistics.md"
-BEGIN, END = "<!-- begin: benchmarks/statistics/prove.py -->", "<!-- end -->"
+BEGIN, END = "<!-- begin: benchmarks/statistics/tables.py -->", "<!-- end -->"
 LAUNCHES = 6
 MOST_LAUNCHES = 12
 CHUNK = 500
@@ -289,7 +289,7 @@ def main() -> None:
     started = time.monotonic()
     made = tables(wanted.scale, wanted.jobs)
     note = (
-        f"Written by `benchmarks/statistics/prove.py` on {datetime.now(UTC):%Y-%m-%d}, seed {SEED}, "
+        f"Written by `benchmarks/statistics/tables.py` on {datetime.now(UTC):%Y-%m-%d}, seed {SEED}, "
         f"scale {wanted.scale:g}; {ERROR_IN_USE:.0%} of the declared error rate is in use.\n"
     )
     text = "\n".join([note, *(table.markdown() for table in made)])
