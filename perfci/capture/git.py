@@ -26,6 +26,10 @@ _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HASH_PREFIX = re.compile(r"[0-9a-f]{4,64}")
 _LONGEST_REVISION = 1000
 _MEASURED_ANCESTORS_TRIED = 50
+_KINDS_OF_SUBMODULES = {  # git's field <sub>: S, new commit, modified content, untracked content
+    "S..U": "submodule untracked",
+    **dict.fromkeys(("S.M.", "S.MU", "SCM.", "SCMU", "SC.U"), "submodule"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +176,10 @@ class Repository:
     def resolve_measured(self, text: str, *, dirty: bool = False) -> Revision:
         """Like ``resolve``, for code that is about to be measured: uncommitted changes must not be overlooked.
 
-        UsageError when ``text`` means the checked-out state (HEAD, ``@`` or the current branch by name) and the working
-        tree has changes. With ``dirty`` the working tree is taken, changed or not; UsageError when it stands on another
-        commit than ``text`` names.
+        UsageError when ``text`` means the checked-out state (HEAD, ``@`` or the current branch by name) and tracked
+        files have changes; untracked files are in no commit and do not count
+        (docs/decisions/0112-untracked-files-do-not-block.md). With ``dirty`` the working tree is taken, changed or not;
+        UsageError when it stands on another commit than ``text`` names.
         """
         revision = self.resolve(text)
         if not dirty:
@@ -215,6 +220,12 @@ class Repository:
         """Files that differ from HEAD or are untracked and not ignored, sorted; empty for a clean tree."""
         return tuple(sorted({path for _, path in self._status()}))
 
+    def untracked_paths(self) -> tuple[str, ...]:
+        """Files that no commit holds and that are not ignored, sorted; a folder of nothing else is one entry, which
+        ends in ``/``."""
+        kinds = ("untracked", "submodule untracked")
+        return tuple(sorted({path for kind, path in self._status(untracked="normal") if kind in kinds}))
+
     def working_tree(self) -> Revision:
         """The working tree as a revision: HEAD's commit and the tree of all files as they are now, including
         untracked ones that are not ignored. A clean working tree is simply HEAD.
@@ -228,7 +239,7 @@ class Repository:
         for kind, path in status:
             if kind == "unmerged":
                 raise UsageError(f"{path} has unresolved merge conflicts", todo="resolve the merge, then measure")
-            if kind == "submodule":
+            if kind.startswith("submodule"):
                 raise UsageError(
                     f"the submodule {path} has uncommitted changes, which --dirty cannot hold",
                     todo=f"commit them inside {path}",
@@ -329,18 +340,19 @@ class Repository:
                 todo=f"write the full name, such as {names[0] if names else 'refs/heads/' + text}",
             )
 
-    def _status(self) -> list[tuple[str, str]]:
-        """(kind, path) of each changed file; kind is changed, untracked, unmerged or submodule (changed inside)."""
+    def _status(self, *, untracked: str = "all") -> list[tuple[str, str]]:
+        """(kind, path) of each changed file; kind is changed, untracked, unmerged, submodule (changed inside) or
+        submodule untracked (holds new files only). ``untracked`` is git's: all, normal (whole folders) or no."""
         text = self._must(
-            "status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none",
+            "status", "--porcelain=v2", "-z", f"--untracked-files={untracked}", "--no-renames",
+            "--ignore-submodules=none",
             "--", ".", f":(exclude,top){PRIVATE_DIRECTORY}",
         )  # fmt: skip
         found = []
         for entry in text.split("\0"):
             if entry.startswith("1 "):
                 fields = entry.split(" ", 8)
-                inside = fields[2][0] == "S" and fields[2][2:] != ".."
-                found.append(("submodule" if inside else "changed", fields[8]))
+                found.append((_KINDS_OF_SUBMODULES.get(fields[2], "changed"), fields[8]))
             elif entry.startswith("u "):
                 found.append(("unmerged", entry.split(" ", 10)[10]))
             elif entry.startswith("? "):
@@ -348,7 +360,7 @@ class Repository:
         return found
 
     def _refuse_dirty(self) -> None:
-        paths = self.dirty_paths()
+        paths = sorted({path for kind, path in self._status() if not kind.endswith("untracked")})
         if not paths:
             return
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""

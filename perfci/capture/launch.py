@@ -155,6 +155,7 @@ def _command(workload: WorkloadSpec, *, directory: Path, path: str) -> tuple[str
         raise MeasurementError(
             f"the folder of workload {workload.name} does not exist in this revision: {directory}",
             wanted="the folder that `directory` names, or that of its workload.yaml",
+            todo="commit the folder, or measure the working tree with --dirty",
         )
     program = workload.command[0]
     found = str(directory / program) if "/" in program else shutil.which(program, path=path)

@@ -10,7 +10,7 @@ without a holder is a left-over of a crash and is removed by whoever comes next
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -28,7 +28,7 @@ _LFS_HEADER = b"version https://git-lfs.github.com/spec/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worktree:
-    """One checkout. ``notes`` say what it lacks (submodules, LFS files)."""
+    """One checkout. ``notes`` say what it lacks (submodules, LFS files, untracked files of the working tree)."""
 
     path: Path
     revision: Revision
@@ -62,7 +62,11 @@ def worktrees(repository: Repository, revisions: Sequence[Revision]) -> Iterator
     with clean_up_on_termination():
         remove_stale(repository)
         with ExitStack() as stack:
-            yield tuple(stack.enter_context(_checkout(repository, folder, revision)) for revision in revisions)
+            made = tuple(stack.enter_context(_checkout(repository, folder, revision)) for revision in revisions)
+            if any(revision.dirty for revision in revisions):  # its new files are the change under measurement
+                yield made
+            else:
+                yield tuple(replace(one, notes=(*one.notes, *_left_behind(repository, one.revision))) for one in made)
 
 
 def remove_stale(repository: Repository) -> tuple[Path, ...]:
@@ -189,6 +193,21 @@ def _missing_content(path: Path) -> tuple[Note, ...]:
     return tuple(notes)
 
 
+def _left_behind(repository: Repository, revision: Revision) -> tuple[Note, ...]:
+    """What stands beside the files of the checked-out commit and is not part of it."""
+    head = repository.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").out.strip()
+    if revision.commit != head:
+        return ()
+    paths = repository.untracked_paths()
+    if not paths:
+        return ()
+    text = (
+        f"untracked files of the working tree are not part of {revision.label} ({_some(paths)}): commit them, or "
+        "measure with --dirty, when the workload needs them"
+    )
+    return (Note(code="untracked-files", text=text),)
+
+
 def _lfs_pointers(path: Path) -> list[str]:
     # Asking every path for its attributes is slow in a large tree: first see whether anything can be in LFS at all.
     if run_git(path, "grep", "-q", "-F", "filter=lfs", "--", "*.gitattributes").code != 0:
@@ -208,4 +227,6 @@ def _is_pointer(file: Path) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    # Git gives names as bytes; those that are no text cannot be stored.
+    said = ", ".join(names[:3]).encode(errors="surrogateescape").decode(errors="replace")
+    return said + (f" and {len(names) - 3} more" if len(names) > 3 else "")

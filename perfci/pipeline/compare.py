@@ -86,7 +86,7 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         candidate=candidate,
         workloads=tuple(_with_failure(result, measured.failures.get(result.workload)) for result in judged),
         error_rate=case.settings.error_rate,
-        notes=case.definition_notes(),
+        notes=(*measured.checkout_notes, *case.definition_notes()),
     )
     return keep(store, comparison, progress)
 

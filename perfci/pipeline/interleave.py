@@ -15,7 +15,7 @@ from perfci.model.settings import JudgeSettings
 from perfci.pipeline.bench import Bench, Place
 from perfci.pipeline.floors import Floors, by_gate, forecast
 from perfci.pipeline.locate import not_located, probe, wants_probe
-from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said
+from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said, say_notes
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
@@ -41,6 +41,8 @@ class Measured:
     places: dict[str, tuple[tuple[Location, ...], tuple[Location, ...]]] = field(default_factory=dict)
     """Lines of code seen by the probe, of baseline and candidate."""
     notes: dict[str, Note] = field(default_factory=dict)
+    checkout_notes: tuple[Note, ...] = ()
+    """What the checkouts of the sides lack."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Session:
             worktrees(repository, (baseline, candidate)) as (left, right),
         ):
             sides = {SideName.BASELINE: left, SideName.CANDIDATE: right}
+            self.measured.checkout_notes = say_notes((left, right), self.progress)
             self._prepare(workloads, sides)
             limits = self.limits
             self.progress.line(

@@ -59,6 +59,7 @@ def measure_revision(
         ) as bench,
         worktrees(repository, (revision,)) as (worktree,),
     ):
+        say_notes((worktree,), progress)
         notes = {w.spec.name: prepare_checkout(workspace, w, worktree, progress) for w in workloads}
         for index in range(request.launches):
             for workload in workloads:
@@ -120,6 +121,14 @@ def said(run: Run, number: int, of: int, *, side: str = "") -> str:
     who = f"{side} {run.revision.label}".strip()
     spoiled = ", spoiled" if run.spoiled else ""
     return f"{run.workload}: launch {number} of {of}, {who}: {took}{run.launch.duration_ns / 1e9:.1f} s{spoiled}"
+
+
+def say_notes(checkouts: Sequence[Worktree], progress: Progress) -> tuple[Note, ...]:
+    """Tell what the checkouts lack, each thing once, before anything is launched in them: a launch may fail for it."""
+    notes = tuple(dict.fromkeys(note for checkout in checkouts for note in checkout.notes))
+    for note in notes:
+        progress.line(note.text)
+    return notes
 
 
 def prepare_checkout(

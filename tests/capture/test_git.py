@@ -270,10 +270,30 @@ def test_a_dirty_tree_is_refused_where_head_is_measured(forked):
     box.write("f", "changed")
     r = repo(box)
     for text in ("main..", "main..HEAD", "main", "main...topic", "main..@"):
-        refused(lambda text=text: r.resolve_range(text), "uncommitted changes: f, new file", "--dirty")
+        with pytest.raises(UsageError, match="--dirty") as caught:
+            r.resolve_range(text)
+        assert caught.value.seen == "the working tree has uncommitted changes: f"
     # a hash, or another branch, says which commit is meant
     assert r.resolve_range(f"main..{c['t']}")[1].commit == c["t"]
     assert r.resolve_range("HEAD..main")[1].commit == c["c"]
+
+
+def test_untracked_files_are_in_no_commit_and_do_not_keep_it_from_being_measured(forked):
+    box, _ = forked
+    box.write(".gitignore", "ignored\n")
+    head = box.commit("ignore")
+    box.write("notes.txt", "x")
+    box.write("data/a", "x")
+    box.write("data/b", "x")
+    box.write("ignored", "x")
+    r = repo(box)
+    assert r.untracked_paths() == ("data/", "notes.txt")
+    for text in ("HEAD", "@", "topic"):
+        assert r.resolve_measured(text) == r.resolve(text)
+    assert r.resolve_range("main..")[1].commit == head
+    assert r.resolve_measured("HEAD", dirty=True).dirty
+    box.git("add", "--intent-to-add", "notes.txt")  # it is on its way into a commit: a change
+    refused(lambda: r.resolve_measured("HEAD"), "uncommitted changes: notes.txt")
 
 
 def test_the_working_tree_as_a_revision(forked):
@@ -388,6 +408,11 @@ def test_changes_inside_a_submodule_are_refused(box, tmp_path):
     (box.root / "lib/code").write_text("2")
     refused(lambda: repo(box).working_tree(), "submodule lib", "commit them inside lib")
     refused(lambda: repo(box).resolve_range("HEAD~1.."), "uncommitted changes: lib")
+    (box.root / "lib/code").write_text("1")
+    (box.root / "lib/new").write_text("in no commit, of no repository")
+    assert repo(box).resolve_range("HEAD~1..")[1] == repo(box).resolve("HEAD")
+    assert repo(box).untracked_paths() == ("lib",)
+    refused(lambda: repo(box).working_tree(), "submodule lib", "commit them inside lib")
 
 
 def test_an_untracked_repository_without_commits_is_an_error_not_a_traceback(forked):

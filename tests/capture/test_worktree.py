@@ -72,6 +72,22 @@ def test_the_dirty_side_is_the_working_tree(box, repo):
     assert box.state() == before
 
 
+def test_untracked_files_are_named_where_the_checked_out_commit_is_measured(box, repo):
+    for number in range(4):
+        box.write(f"n{number}", "x")
+    (box.root / os.fsdecode(b"a\xff")).write_text("a name that is no text")
+    with worktrees(repo, [repo.resolve("HEAD~1"), repo.resolve("HEAD")]) as (old, new):
+        assert old.notes == ()
+        (note,) = new.notes
+        assert not (new.path / "n0").exists()
+    assert note.code == "untracked-files"
+    assert "not part of HEAD (a\N{REPLACEMENT CHARACTER}, n0, n1 and 2 more)" in note.text
+    assert "--dirty" in note.text
+    assert not note.spoils
+    with worktrees(repo, [repo.resolve("HEAD"), repo.working_tree()]) as (clean, dirty):
+        assert (clean.notes, dirty.notes) == ((), ())
+
+
 def test_a_revision_against_itself_gets_two_checkouts_with_paths_of_equal_length(box, repo):
     head = repo.resolve("HEAD")
     with worktrees(repo, [head, head]) as (one, two):

@@ -57,7 +57,6 @@ def test_a_slower_phase_is_measured_judged_named_and_stored(repository: Reposito
     assert rows["forward", "wall_ns"]["verdict"] == "REGRESSION"
     assert rows["forward", "wall_ns"]["effect"]["value_ratio"] > 1
     assert rows["backward", "wall_ns"]["verdict"] is None
-    (repository.root / "notes.txt").unlink()  # main as a candidate is the checked-out state: it must be clean
     mirrored = rows_of(repository.perfci("compare", "slow..main", "-f", "json").stdout)
     assert mirrored["step", "unprofiled_wall_ns"]["verdict"] == "IMPROVEMENT"
 
@@ -149,6 +148,32 @@ def test_uncommitted_changes_are_refused_or_measured_as_such(repository: Reposit
     (run,) = json.loads(done.stdout)["runs"]
     assert run["revision"]["dirty"] is True
     assert (repository.root / "cost.py").read_text() == "FORWARD_S, BACKWARD_S = 0.001, 0.001\n"
+
+
+def test_untracked_files_are_told_and_the_commit_is_measured(repository: Repository) -> None:
+    repository.branch("slow", forward_s=0.02)
+    repository.git("switch", "--quiet", "slow")
+    repository.write("notes.txt", "mine")
+    done = repository.perfci("run", "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("(notes.txt): commit them, or measure with --dirty") == 1
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["revision"]["identity"] == repository.git("rev-parse", "HEAD")
+    assert [note["code"] for note in run["notes"]] == ["untracked-files"]
+
+    compared = repository.perfci("compare", "main..", "--measure", "--max-launches", "1", "-f", "json")
+    notes = json.loads(compared.stdout)["notes"]
+    assert [note["code"] for note in notes] == ["untracked-files"], compared.stderr
+
+    folder = CONFIG.replace("command: python train.py", "command: python train.py, directory: fresh")
+    repository.write("perfci.yaml", folder)
+    repository.git("commit", "--quiet", "-a", "-m", "A folder of its own")
+    (repository.root / "fresh").mkdir()
+    repository.write("fresh/train.py", "not committed")
+    failed = repository.perfci("run")
+    assert failed.returncode == 5
+    assert "fresh/, notes.txt" in failed.stderr
+    assert "does not exist in this revision" in failed.stderr
 
 
 def test_prepare_runs_once_per_revision_and_its_failure_is_told(repository: Repository) -> None:
