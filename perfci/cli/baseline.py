@@ -31,15 +31,15 @@ def accept(
 ) -> None:
     """Write the stored levels of REVISION as baseline files, for review and commit."""
     from perfci.pipeline.baselines import accept as accept_levels  # noqa: PLC0415  (paid for only when used)
+    from perfci.pipeline.stored import open_to_read  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
-    from perfci.store.store import open_store  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     configured = bool(workspace.project.sections)
     names = [w.spec.name for w in workspace.project.select(patterns)] if configured else list(patterns)
     if not names:
         raise UsageError("no workload was named, and perfci.yaml lists none", todo="name them with -w")
-    with open_store(workspace.project.database_url) as store:
+    with open_to_read(workspace.project) as store:
         paths = accept_levels(
             workspace, store, revision=revision, workloads=names, reason=reason, on=datetime.now(UTC).date()
         )

@@ -63,6 +63,7 @@ def compare(
     from perfci.cli.render import render_comparison  # noqa: PLC0415
     from perfci.model.verdict import exit_code_of  # noqa: PLC0415
     from perfci.pipeline.compare import CompareRequest, run_comparison  # noqa: PLC0415
+    from perfci.pipeline.stored import open_to_read  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
     from perfci.store.store import open_store  # noqa: PLC0415
 
@@ -81,7 +82,8 @@ def compare(
         seed=seed,
         lock_clocks=lock_clocks,
     )
-    with open_store(workspace.project.database_url) as store:
+    database = workspace.project
+    with open_store(database.database_url) if request.measure else open_to_read(database) as store:
         comparison = run_comparison(workspace, store, request, StderrProgress())
     now = datetime.now(UTC)
     reproduce = f"perfci {shlex.join(sys.argv[1:])}"

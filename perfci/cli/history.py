@@ -31,14 +31,14 @@ def history(
     commits each change lies."""
     from perfci.model.metrics import METRICS  # noqa: PLC0415  (each command pays only for what it uses)
     from perfci.pipeline.history import history_of  # noqa: PLC0415
+    from perfci.pipeline.stored import open_to_read  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
     from perfci.report.history import history_document, history_json, history_text  # noqa: PLC0415
-    from perfci.store.store import open_store  # noqa: PLC0415
 
     if metric not in METRICS:
         raise UsageError(f"unknown metric {metric!r}", wanted=f"one of: {', '.join(METRICS)}")
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
-    with open_store(workspace.project.database_url) as store:
+    with open_to_read(workspace.project) as store:
         found = history_of(
             workspace, store, workload=workload, phase=phase, metric=metric, revision=revision, limit=limit
         )

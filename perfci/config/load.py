@@ -58,6 +58,8 @@ class Project:
     sections: tuple[tuple[WorkloadSection, str | None, str], ...]
     """Workloads as written, with the path of their workload.yaml and their default folder, relative to ``root``."""
     general: ProjectSection
+    database_named: bool = False
+    """True when the database was named outside of the configuration (--db, PERFCI_DATABASE_URL)."""
 
     @property
     def baselines(self) -> Path:
@@ -150,6 +152,7 @@ def load_project(path: Path, *, database_url: str | None = None) -> Project:
     return Project(
         root=root,
         database_url=_absolute_sqlite(database_url or general.database, Path.cwd() if database_url else root),
+        database_named=bool(database_url),
         judge=JudgeSettings(
             gates=DEFAULT_GATES if judge.gates is None else tuple(_gate(gate) for gate in judge.gates),
             error_rate=judge.error_rate,
@@ -170,6 +173,7 @@ def default_project(root: Path, *, database_url: str | None = None) -> Project:
     return Project(
         root=root.resolve(),
         database_url=_absolute_sqlite(database_url or general.database, Path.cwd() if database_url else root.resolve()),
+        database_named=bool(database_url),
         judge=JudgeSettings(gates=DEFAULT_GATES),
         sections=(),
         general=general,

@@ -11,7 +11,9 @@ from perfci.github.event import event_from_environment
 from perfci.model.run import Revision, Run
 from perfci.model.verdict import Verdict
 from perfci.pipeline.sides import choose_runs
+from perfci.pipeline.stored import NO_DATABASE
 from perfci.pipeline.workspace import Workspace, open_workspace
+from perfci.store.engine import missing_file
 from perfci.store.store import Store, open_store
 
 _MOST_FAILURE_CHARS = 8000
@@ -56,7 +58,9 @@ def pack(start: Path, request: BundleRequest, environ: Mapping[str, str]) -> Wri
         text = _told(str(error), start)
         failures = [Failure(workload=name, commit=identity.head_sha, text=text) for name in named]
         return write_bundle((), identity, request.output, failures=failures)
-    with open_store(workspace.project.database_url) as store:
+    # Measuring may have ended before it made a database: the bundle must tell so, not fail as well.
+    url = workspace.project.database_url
+    with open_store(NO_DATABASE if missing_file(url) else url) as store:
         names = names or store.workloads()
         runs = {name: chosen_runs(store, name, sides) for name in names}
         failures = [

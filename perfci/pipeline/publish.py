@@ -24,12 +24,10 @@ from perfci.model.run import Note
 from perfci.pipeline.compare_bundle import compare_bundle
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.received import receive
+from perfci.pipeline.stored import NO_DATABASE
 from perfci.pipeline.workspace import Workspace
 from perfci.report.context import Link, ReportContext
 from perfci.store.store import Store, open_store
-
-_NO_DATABASE = "sqlite://"
-"""An empty one in memory: what is known when the database cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +132,7 @@ def run_publish(
             store = stack.enter_context(open_store(workspace.project.database_url))
             case = _Case(workspace=workspace, store=store, subject=subject, request=request)
         except BackendError as error:
-            store = stack.enter_context(open_store(_NO_DATABASE))
+            store = stack.enter_context(open_store(NO_DATABASE))
             case = _Case(workspace=workspace, store=store, subject=subject, request=request, memory=True)
             case.problem(error)
         comparison = case.compared(now)
@@ -279,7 +277,7 @@ class _Case:
                 return self._judged_with(self.store, bundle, with_history=self.subject.event.trusted_code)
             except BackendError as error:
                 self.problem(error)
-        with open_store(_NO_DATABASE) as empty:
+        with open_store(NO_DATABASE) as empty:
             comparison = self._judged_with(empty, bundle, with_history=False)
         text = "the database could not be reached: noise floors, history and earlier acceptances are not known"
         return replace(comparison, notes=(*comparison.notes, Note(code="database-unreachable", text=text)))

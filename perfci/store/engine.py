@@ -39,7 +39,7 @@ def connect(url: str, *, busy_timeout_s: float) -> Database:
     UsageError for a URL that is none, another kind of database, or a missing driver; BackendError when the folder
     cannot be made.
     """
-    if url.partition(":")[0] in ("sqlite", "sqlite+pysqlite"):
+    if _is_sqlite(url):
         return _sqlite(url, busy_timeout_s)
     parsed = _parse(url)
     try:
@@ -80,7 +80,19 @@ def redacted(url: URL) -> str:
     return url.update_query_dict(hidden).render_as_string(hide_password=True) if hidden else url.render_as_string()
 
 
-def _sqlite(url: str, busy_timeout_s: float) -> Database:
+def missing_file(url: str) -> Path | None:
+    """The file of a SQLite URL that does not exist; None when it does, and for memory and servers. UsageError for a
+    SQLite URL that is none."""
+    file = _sqlite_file(url) if _is_sqlite(url) else None
+    return None if file is None or file.exists() else file
+
+
+def _is_sqlite(url: str) -> bool:
+    return url.partition(":")[0] in ("sqlite", "sqlite+pysqlite")
+
+
+def _sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite URL, None for a database in memory."""
     # The path is taken as it is written: SQLAlchemy 2.1 reads escapes in it, 2.0 does not.
     authority, _, path = url.partition("://")[2].partition("/")
     if "?" in path or authority:
@@ -88,11 +100,15 @@ def _sqlite(url: str, busy_timeout_s: float) -> Database:
             "the URL is no address of a SQLite file",
             wanted="sqlite:///relative.db or sqlite:////absolute/path.db, without options",
         )
-    if path in ("", ":memory:"):
+    return None if path in ("", ":memory:") else Path(path).absolute()
+
+
+def _sqlite(url: str, busy_timeout_s: float) -> Database:
+    file = _sqlite_file(url)
+    if file is None:
         engine = create_engine("sqlite://")
         _configure_sqlite(engine, busy_timeout_s)
         return Database(engine=engine, name="sqlite://")
-    file = Path(path).absolute()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         read_only = file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))

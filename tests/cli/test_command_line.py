@@ -202,6 +202,47 @@ def test_accepting_without_a_workload_is_said(tmp_path: Path) -> None:
     assert "-w" in done.stderr
 
 
+READING = (
+    ("compare", "a..b"),
+    ("history", "-w", "gpt"),
+    ("baseline", "accept", "a", "-w", "gpt", "--reason", "r"),
+)
+
+
+def in_git(folder: Path) -> Path:
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "x", "--allow-empty"],
+    ):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("words", READING)
+def test_a_reading_command_makes_no_database_and_refuses_a_wrong_name_of_one(tmp_path: Path, words: tuple[str]) -> None:
+    in_git(tmp_path)
+    done = perfci(*words, "--db", "sqlite:///no/x.db", cwd=tmp_path)
+    assert done.returncode == 6, done.stderr
+    assert f"there is no database {tmp_path}/no/x.db" in done.stderr
+    assert "do: mend --db" in done.stderr
+    assert not (tmp_path / "no").exists()
+    by_variable = perfci(*words, cwd=tmp_path, PERFCI_DATABASE_URL="sqlite:///no/x.db")
+    assert by_variable.returncode == 6, by_variable.stderr
+
+
+def test_where_nothing_was_stored_yet_a_reading_command_says_how_and_makes_nothing(tmp_path: Path) -> None:
+    in_git(tmp_path)
+    for words, said in (
+        (("compare", "HEAD..HEAD"), "nothing to compare"),
+        (("history", "-w", "gpt"), "perfci run measures one"),
+        (("baseline", "accept", "HEAD", "-w", "gpt", "--reason", "r"), "do: perfci run HEAD -w gpt"),
+    ):
+        done = perfci(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert said in done.stderr
+    assert not (tmp_path / ".perfci").exists()
+
+
 def test_many_traces_are_read_in_several_processes_and_a_bad_one_stores_nothing(tmp_path: Path) -> None:
     names = ("h200_transformer", "h200_gpt_item", "h200_gpt_ddp", "h200_gpt_cuda_graph_granularity_node")
     good = [trace(name) for name in names]

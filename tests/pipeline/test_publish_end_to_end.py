@@ -304,6 +304,15 @@ def test_two_kinds_of_gpu_are_judged_apart(world):
     assert "REGRESSION" in verdicts["gpt on NVIDIA A100"]
 
 
+def test_a_bundle_is_made_also_where_measuring_ended_before_it_made_a_database(world):
+    missing = world.root / "missing" / "runs.db"
+    arguments = ("--db", f"sqlite:///{missing}", "--failed", "the machine stayed busy")
+    done = world.publish(*world.fork(), world.bundle_of(f"{world.base}..{world.head}", arguments=arguments))
+    assert done.returncode == 5, done.stderr
+    assert "the machine stayed busy" in world.summary.read_text()
+    assert not missing.parent.exists()
+
+
 @pytest.mark.parametrize(("slower", "code"), [(0.06, 3), (0.0, 6)])
 def test_a_refusing_github_changes_no_verdict(world, slower, code):
     bundle = world.bundle(*sides(world.base, world.head, slower=slower))
