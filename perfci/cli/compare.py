@@ -4,11 +4,13 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from perfci.cli.options import (
     config_options,
+    link_option,
     lock_clocks_option,
     output_options,
     plan_outputs,
@@ -16,6 +18,9 @@ from perfci.cli.options import (
     write_output,
 )
 from perfci.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from perfci.report.context import Link  # each command pays only for what it uses
 
 
 @click.command(short_help="Compare two revisions and give a verdict.")
@@ -29,6 +34,7 @@ from perfci.errors import ExitCode, UsageError
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
 @lock_clocks_option
 @click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
+@link_option
 @output_options
 @config_options
 @click.pass_obj
@@ -46,6 +52,7 @@ def compare(
     seed: int | None,
     lock_clocks: bool,
     no_report: bool,
+    links: "tuple[Link, ...]",
     formats: tuple[str, ...],
     files: tuple[str, ...],
     config_path: Path | None,
@@ -89,12 +96,12 @@ def compare(
     reproduce = f"perfci {shlex.join(sys.argv[1:])}"
     for output in outputs:
         content = render_comparison(
-            comparison, output.format, to_stdout=output.path is None, reproduce=reproduce, now=now
+            comparison, output.format, to_stdout=output.path is None, reproduce=reproduce, now=now, links=links
         )
         write_output(content, output.path)
     if not no_report:
         page = workspace.private / "reports" / f"{now:%Y%m%dT%H%M%SZ}.html"
-        content = render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now)
+        content = render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now, links=links)
         try:
             write_output(content, page)
             click.echo(f"report page: {page}", err=True)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perfci.cli.options import config_options, output_options, plan_outputs, workload_option, write_output
+from perfci.cli.options import (
+    config_options,
+    link_option,
+    output_options,
+    plan_outputs,
+    workload_option,
+    write_output,
+)
 from perfci.errors import PerfciError, UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +161,7 @@ def bundle(
 @click.option("--quiet", is_flag=True, help="Comment only when there is something new to say.")
 @click.option("--strict", is_flag=True, help="What could not be decided fails the check.")
 @click.option("--no-comment", is_flag=True, help="Post no comment.")
-@click.option("--link", "link_texts", multiple=True, metavar="TITLE=URL", help="Link to show. Repeatable.")
+@link_option
 @click.option("--ended", default="", metavar="RESULT", help="Result of the measuring job, where the event lacks it.")
 @output_options
 @config_options
@@ -167,7 +174,7 @@ def publish(
     quiet: bool,
     strict: bool,
     no_comment: bool,
-    link_texts: tuple[str, ...],
+    links: "tuple[Link, ...]",
     ended: str,
     formats: tuple[str, ...],
     files: tuple[str, ...],
@@ -192,7 +199,7 @@ def publish(
         bundles=bundles,
         patterns=patterns,
         preset=preset,
-        links=tuple(_link(text) for text in link_texts),
+        links=links,
         ended=ended,
         settings=PublishSettings(name=name, quiet=quiet, strict=strict, comment=not no_comment),
         summary=Path(summary) if summary else None,
@@ -240,12 +247,3 @@ def _port(event: "Event") -> "Github3Port | None":
     except UsageError as error:
         click.echo(f"perfci: {error}", err=True)
         return None
-
-
-def _link(text: str) -> "Link":
-    from perfci.report.context import Link  # noqa: PLC0415
-
-    title, found, url = text.partition("=")
-    if not found or not title.strip() or not url.startswith(("https://", "http://")):
-        raise UsageError(f"--link {text!r} is no link", wanted="TITLE=URL, for example dashboard=https://perf.example/")
-    return Link(title=title.strip(), url=url)

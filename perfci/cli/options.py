@@ -4,11 +4,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from perfci.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfci.report.context import Link  # each command pays only for what it uses
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,6 +103,26 @@ def output_options(function: F) -> F:
         type=click.Choice(FORMATS),
         help="Output format (default: text). Repeatable.",
     )(function)
+
+
+def link_option(function: F) -> F:
+    """``--link TITLE=URL``, repeatable, as ``links``. Anything else is refused before work begins."""
+    return click.option(
+        "--link", "links", multiple=True, metavar="TITLE=URL", callback=_links, help="Link to show. Repeatable."
+    )(function)
+
+
+def _links(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> "tuple[Link, ...]":
+    return tuple(map(_link, texts))
+
+
+def _link(text: str) -> "Link":
+    from perfci.report.context import Link  # noqa: PLC0415
+
+    title, found, url = text.partition("=")
+    if not found or not title.strip() or not url.startswith(("https://", "http://")):
+        raise UsageError(f"--link {text!r} is no link", wanted="TITLE=URL, for example dashboard=https://perf.example/")
+    return Link(title=title.strip(), url=url)
 
 
 def config_options(function: F) -> F:

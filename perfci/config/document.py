@@ -49,7 +49,7 @@ def parse_document(text: str, model: type[ModelT], *, name: str) -> ModelT:
         return model.model_validate({} if data is None else data)
     except ValidationError as error:
         raise UsageError(
-            "\n  ".join(_explain(fault, lines, name) for fault in error.errors()),
+            "\n  ".join(text for _, text in sorted(_explain(fault, lines, name) for fault in error.errors())),
             todo="`perfci config schema` prints all keys with their types",
         ) from error
 
@@ -75,15 +75,26 @@ def _walk(node: yaml.Node, at: Location, lines: dict[Location, int], faults: lis
             _walk(item, (*at, index), lines, faults, name)
 
 
-def _explain(fault: Any, lines: dict[Location, int], name: str) -> str:
-    location: Location = tuple(fault["loc"])
+def _in_document(parts: Location, lines: dict[Location, int]) -> Location:
+    """A fault's place without the names of alternatives that the model puts between (``<workload>``): no key of the
+    file."""
+    location: Location = ()
+    for part in parts:
+        alternative = isinstance(part, str) and part.startswith("<") and (*location, part) not in lines
+        location = location if alternative else (*location, part)
+    return location
+
+
+def _explain(fault: Any, lines: dict[Location, int], name: str) -> tuple[int, str]:
+    """The line of a fault, and what to say of it."""
+    location = _in_document(fault["loc"], lines)
     known = location
     while known and known not in lines:
         known = known[:-1]
     line = lines.get(known, 1)
     dotted = ".".join(str(part) for part in location) or "document"
     if fault["type"] == "extra_forbidden":
-        return f"{name}:{line}: {dotted}: unknown key"
+        return line, f"{name}:{line}: {dotted}: unknown key"
     message = str(fault["msg"]).removeprefix("Value error, ")
     shown = "" if fault["type"] == "missing" else f" (got {fault['input']!r})"
-    return f"{name}:{line}: {dotted}: {message}{shown if len(shown) < 120 else ''}"
+    return line, f"{name}:{line}: {dotted}: {message}{shown if len(shown) < 120 else ''}"

@@ -4,7 +4,7 @@ import math
 import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from perfci.model.metrics import METRICS, Statistic
 from perfci.model.settings import Collector
@@ -149,6 +149,23 @@ class EnvironmentSection(_Section):
     )
 
 
+def _kind_of_entry(value: Any) -> str | None:
+    """Which of the two an entry of `workloads:` is, so that its faults are told once, not for each kind it might be."""
+    if isinstance(value, str):
+        return "<folder>"
+    return "<workload>" if isinstance(value, dict | WorkloadSection) else None
+
+
+WorkloadEntry = Annotated[
+    Annotated[str, Tag("<folder>")] | Annotated[WorkloadSection, Tag("<workload>")],
+    Discriminator(
+        _kind_of_entry,
+        custom_error_type="workload_entry",
+        custom_error_message="must be a folder with a workload.yaml, or a workload written out with its keys",
+    ),
+]
+
+
 class ProjectSection(_Section):
     """The whole of perfci.yaml."""
 
@@ -156,7 +173,7 @@ class ProjectSection(_Section):
     database: str = Field(
         "sqlite:///.perfci/perfci.db", description="SQLAlchemy URL; a relative SQLite path starts at this file"
     )
-    workloads: list[str | WorkloadSection] = Field(
+    workloads: list[WorkloadEntry] = Field(
         default_factory=list, description="folders with a workload.yaml (globs allowed), or workloads written out here"
     )
     measure: MeasureSection = Field(default_factory=MeasureSection)

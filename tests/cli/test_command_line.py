@@ -243,6 +243,61 @@ def test_where_nothing_was_stored_yet_a_reading_command_says_how_and_makes_nothi
     assert not (tmp_path / ".perfci").exists()
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder, outside of git, with one imported launch of the workload gpt, labelled a."""
+    folder = tmp_path_factory.mktemp("stored")
+    done = perfci("import", trace("h200_gpt_item"), "-w", "gpt", "-r", "a", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_compare_shows_the_links_it_was_given(stored: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"report.{suffix}" for suffix in ("txt", "md", "json", "html")]
+    links = ("--link", "job=https://ci.example/7?a=b", "--link", " nightly =http://x.example/")
+    perfci("compare", "a..a", *links, *(word for file in files for word in ("-o", str(file))), cwd=stored)
+    for file in files:
+        text = file.read_text()
+        assert "https://ci.example/7?a=b" in text
+        assert "http://x.example/" in text
+    assert json.loads(files[2].read_text())["links"][0] == {"title": "job", "url": "https://ci.example/7?a=b"}
+    (page,) = (stored / ".perfci" / "reports").iterdir()
+    assert "https://ci.example/7?a=b" in page.read_text()
+
+
+def test_a_wrong_link_is_refused_before_anything_is_measured(stored: Path) -> None:
+    done = perfci("compare", "a..a", "--link", "job=javascript:alert(1)", cwd=stored)
+    assert done.returncode == 2
+    assert "TITLE=URL" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_report_page_that_cannot_be_written_does_not_change_the_exit_code(stored: Path, tmp_path: Path) -> None:
+    database = ("--db", f"sqlite:///{stored}/.perfci/perfci.db", "-f", "json")
+    (tmp_path / ".perfci").mkdir()
+    (tmp_path / ".perfci" / "reports").write_text("a file where the folder should be: no user may write below it")
+    done = perfci("compare", "a..a", *database, cwd=tmp_path)
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 4
+    (line,) = [line for line in done.stderr.splitlines() if "report" in line]
+    assert line.startswith(f"perfci: no report page: {tmp_path}/.perfci/reports/")
+    assert "cannot be written" in line
+    asked = perfci("compare", "a..a", *database[:2], "-o", ".perfci/reports/x.html", cwd=tmp_path)
+    assert asked.returncode == 2
+    assert "give another -o FILE" in asked.stderr
+
+
+def test_a_mistyped_workload_is_told_with_the_names_there_are(stored: Path, tmp_path: Path) -> None:
+    done = perfci("compare", "a..a", "-w", "gtp", cwd=stored)
+    assert done.returncode == 2
+    assert "no workload matches 'gtp'" in done.stderr
+    assert "wanted: one of: gpt" in done.stderr
+    in_git(tmp_path)
+    done = perfci("run", "--", "./träin", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'träin' cannot be the name of a workload" in done.stderr
+    assert "do: give one with -w NAME" in done.stderr
+
+
 def test_many_traces_are_read_in_several_processes_and_a_bad_one_stores_nothing(tmp_path: Path) -> None:
     names = ("h200_transformer", "h200_gpt_item", "h200_gpt_ddp", "h200_gpt_cuda_graph_granularity_node")
     good = [trace(name) for name in names]

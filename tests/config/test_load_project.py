@@ -68,6 +68,24 @@ def test_several_faults_are_all_said(tmp_path: Path) -> None:
     assert ":2: y: unknown key" in str(caught.value)
 
 
+def test_each_fault_of_a_workload_written_out_is_said_once_at_its_line(tmp_path: Path) -> None:
+    text = "workloads:\n  - name: a\n    command: x\n    timeout_s: -1\n    env: {A: [1]}\n  - 7\n  - workloads/*\n"
+    with pytest.raises(UsageError) as caught:
+        project(tmp_path, text)
+    places = [line.strip().removeprefix(f"{tmp_path}/").split(": ")[:2] for line in caught.value.seen.splitlines()]
+    assert places == [
+        ["perfci.yaml:4", "workloads.0.timeout_s"],
+        ["perfci.yaml:5", "workloads.0.env.A"],
+        ["perfci.yaml:6", "workloads.1"],
+    ]
+    assert "a folder with a workload.yaml, or a workload written out" in caught.value.seen
+
+
+def test_a_key_in_angle_brackets_is_named_as_it_stands(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"perfci.yaml:1: workloads.0.env.<x>: "):
+        project(tmp_path, "workloads: [{name: a, command: x, env: {<x>: [1]}}]\n")
+
+
 def test_gates_of_the_user_replace_the_built_in_ones_and_are_required(tmp_path: Path) -> None:
     assert project(tmp_path, MINIMAL).judge.gates == DEFAULT_GATES
     judge = project(tmp_path, MINIMAL + "judge:\n  gates: [{metric: wall_ns, phase: 'for*', budget: 2%}]\n").judge
