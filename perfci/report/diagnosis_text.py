@@ -18,6 +18,7 @@ from perfci.model.finding import Confidence, Finding
 from perfci.model.metrics import Unit
 from perfci.model.run import Note
 from perfci.report.drawing import drawn
+from perfci.report.json_document import finding_document
 from perfci.report.names import PROSE_LIMIT, clean
 from perfci.report.quantities import delta_text, pair_texts, ratio_text, value_text
 from perfci.report.wording import KERNEL_CHANGE_TEXTS, plural
@@ -64,8 +65,8 @@ def render_json(diagnosis: Diagnosis) -> str:
         "schema_version": SCHEMA_VERSION,
         "baseline": None if diagnosis.baseline is None else _trace(diagnosis.baseline),
         "candidate": _trace(diagnosis.candidate),
-        "findings": [_finding_json(finding) for finding in diagnosis.findings],
-        "gone": [_finding_json(finding) for finding in diagnosis.gone],
+        "findings": [finding_document(finding) for finding in diagnosis.findings],
+        "gone": [finding_document(finding) for finding in diagnosis.gone],
         "kernel_change_ns": _phase_sums(diagnosis.kernel_changes),
         "kernel_changes": [_kernel_json(change) for change in diagnosis.kernel_changes],
     }
@@ -83,32 +84,47 @@ def _report(diagnosis: Diagnosis) -> Iterable[RenderableType]:
     for trace in traces:
         yield from (Text(f"note: {clean(n.text, limit=PROSE_LIMIT)}", style="yellow") for n in trace.notes)
     yield Text()
+    paired = diagnosis.baseline is not None
+    shared = [finding for finding in diagnosis.findings if paired and not (finding.new or finding.worsened)]
     if diagnosis.findings:
         yield Text(plural(len(diagnosis.findings), "known pattern"), style="bold")
-        yield from (_finding(finding, paired=diagnosis.baseline is not None) for finding in diagnosis.findings)
+        for finding in diagnosis.findings:
+            if finding not in shared:
+                yield _finding(finding, state=("new" if finding.new else "worse") if paired else "")
+        yield from (_head(finding, state="on both sides") for finding in shared)
     else:
         yield Text("no known pattern found; this does not mean that the step is as fast as it can be")
     if diagnosis.gone:
         yield Text()
         yield Text("gone since the baseline", style="bold")
-        yield from (Text(f"  • {clean(finding.title, limit=PROSE_LIMIT)}") for finding in diagnosis.gone)
-    if diagnosis.baseline is not None:
+        yield from (_finding(finding, state="gone", advise=False) for finding in diagnosis.gone)
+    if shared:
+        yield Text()
+        yield Text(
+            "patterns on both sides are told in full by `perfci diagnose` of one file, and by -f json", style="dim"
+        )
+    if paired:
         yield from _kernels(diagnosis.kernel_changes)
 
 
-def _finding(finding: Finding, *, paired: bool) -> RenderableType:
-    state = "new" if finding.new else "worse" if finding.worsened else "on both sides"
+def _head(finding: Finding, *, state: str) -> Text:
+    """What and where, on one line. ``state`` says how two traces differ in it; empty for one trace."""
     head = Text.assemble("• ", (clean(finding.title, limit=PROSE_LIMIT), _STYLES[finding.confidence]))
-    facts = [clean(finding.phase), *([state] if paired else []), f"{finding.confidence.value} confidence"]
-    head.append(f"  [{', '.join(facts)}]", style="dim")
-    lines = [head]
+    facts = [clean(finding.phase), *([state] if state else []), f"{finding.confidence.value} confidence"]
+    return head.append(f"  [{', '.join(facts)}]", style="dim")
+
+
+def _finding(finding: Finding, *, state: str, advise: bool = True) -> RenderableType:
+    """A finding with its evidence; without ``advise`` nothing is said about what to do."""
+    lines = []
     if finding.location is not None:
         lines.append(Text(f"at {clean(finding.location.path, limit=PROSE_LIMIT)}:{finding.location.line}"))
     lines += [Text(f"{clean(q.name)}: {_quantity(q.value, q.unit)}") for q in finding.evidence]
-    lines.append(Text(f"→ {clean(finding.advice, limit=2000)}"))
+    if advise:
+        lines.append(Text(f"→ {clean(finding.advice, limit=2000)}"))
     if finding.docs:
         lines.append(Text(f"see {clean(finding.docs, limit=PROSE_LIMIT)}", style="dim"))
-    return Group(lines[0], Padding(Group(*lines[1:]), (0, 0, 0, 4)))
+    return Group(_head(finding, state=state), Padding(Group(*lines), (0, 0, 0, 4)))
 
 
 def _quantity(value: float, unit: str) -> str:
@@ -163,23 +179,6 @@ def _phase_sums(changes: Sequence[KernelChange]) -> dict[str, float]:
 def _trace(trace: DiagnosedTrace) -> Json:
     notes = [{"code": note.code, "text": note.text, "spoils": note.spoils} for note in trace.notes]
     return {"name": trace.name, "steps": trace.step_count, "notes": notes}
-
-
-def _finding_json(finding: Finding) -> Json:
-    place = finding.location
-    return {
-        "rule": finding.rule,
-        "phase": finding.phase,
-        "subject": finding.subject,
-        "title": finding.title,
-        "evidence": [{"name": q.name, "value": q.value, "unit": str(q.unit)} for q in finding.evidence],
-        "confidence": finding.confidence.value,
-        "advice": finding.advice,
-        "new": finding.new,
-        "worsened": finding.worsened,
-        "location": None if place is None else {"path": place.path, "line": place.line},
-        "docs": finding.docs,
-    }
 
 
 def _kernel_json(change: KernelChange) -> Json:

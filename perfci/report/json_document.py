@@ -85,7 +85,7 @@ def _workload(view: WorkloadView) -> Json:
         "baseline_launches": workload.baseline_launches,
         "candidate_launches": workload.candidate_launches,
         "rows": [_row(row.source) for row in view.rows],
-        "findings": [_finding(finding.source) for finding in view.findings],
+        "findings": [finding_document(finding.source) for finding in view.findings],
         "kernel_changes": [_kernel(kernel.source) for kernel in view.kernels],
         "key_differences": [
             {"field": d.field, "baseline": d.baseline, "candidate": d.candidate} for d in workload.key_differences
@@ -146,7 +146,8 @@ def _effect_note(row: Row) -> str | None:
     return "the launches bound the effect on one side only or not at all" if unbounded else None
 
 
-def _finding(finding: Finding) -> Json:
+def finding_document(finding: Finding) -> Json:
+    """A finding as every JSON output of perfci gives it; names as measured, not shortened."""
     return {
         "rule": finding.rule,
         "phase": finding.phase,

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from perfci.model.metrics import METRICS
 from perfci.model.run import Run
 from perfci.model.samples import sample_of
 from perfci.report.drawing import drawn
+from perfci.report.json_document import finding_document
 from perfci.report.names import PROSE_LIMIT, clean
 from perfci.report.quantities import MISSING, pair_texts, value_text
 from perfci.report.ranking import metric_order, phase_order
@@ -26,7 +28,8 @@ SCHEMA_VERSION = 1
 def runs_text(runs: Sequence[Run], *, width: int = PLAIN_WIDTH) -> str:
     """One table per workload and revision: phase, metric, the median of the launches' samples and their range.
 
-    Spoiled launches are named and left out of the numbers. Metrics that are zero in every launch are left out.
+    Known patterns are named above it, one line each. Spoiled launches are named and left out of the numbers. Metrics
+    that are zero in every launch are left out.
     """
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -46,6 +49,7 @@ def _group(runs: Sequence[Run]) -> Iterable[RenderableType]:
         yield Text(f"  {plural(len(runs) - len(good), 'launch')} spoiled and left out")
     for note in dict.fromkeys((note.text, note.spoils) for run in runs for note in run.notes):
         yield Text(f"  {'spoiled' if note[1] else 'note'}: {clean(note[0], limit=PROSE_LIMIT)}")
+    yield from _patterns(good)
     samples: dict[tuple[str, str], list[float]] = {}
     for run in good:
         for series in run.series:
@@ -56,6 +60,15 @@ def _group(runs: Sequence[Run]) -> Iterable[RenderableType]:
     if len(told) < len(samples):
         yield Text(f"  {plural(len(samples) - len(told), 'metric')} zero in every launch; -f json lists them")
     yield Text()
+
+
+def _patterns(runs: Sequence[Run]) -> Iterable[RenderableType]:
+    """One line per pattern, in the words of the first launch that shows it: its numbers differ between launches."""
+    found = {(f.rule, f.phase, f.subject): f for run in reversed(runs) for f in reversed(run.findings)}
+    times = Counter(key for run in runs for key in {(f.rule, f.phase, f.subject) for f in run.findings})
+    for key, finding in sorted(found.items()):
+        often = f", in {times[key]} of {plural(len(runs), 'launch')}" if times[key] < len(runs) else ""
+        yield Text(f"  known pattern: {clean(finding.title, limit=PROSE_LIMIT)} [{clean(finding.phase)}{often}]")
 
 
 def _table(samples: dict[tuple[str, str], list[float]]) -> Table:
@@ -75,7 +88,8 @@ def _table(samples: dict[tuple[str, str], list[float]]) -> Table:
 
 
 def runs_json(runs: Sequence[Run]) -> str:
-    """Raw numbers per step and the sample of each run, with units; strict JSON, ending in a newline."""
+    """Raw numbers per step and the sample of each run, with units, and the known patterns found in its trace; strict
+    JSON, ending in a newline."""
     document = {"schema_version": SCHEMA_VERSION, "runs": [_run(run) for run in runs]}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
@@ -103,6 +117,7 @@ def _run(run: Run) -> dict[str, Any]:
         "spoiled": run.spoiled,
         "environment": dict(run.environment.entries),
         "phases": phases,
+        "findings": [finding_document(finding) for finding in run.findings],
         "notes": [{"code": note.code, "text": note.text, "spoils": note.spoils} for note in run.notes],
         "artifacts": list(run.artifacts),
     }

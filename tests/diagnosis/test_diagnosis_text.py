@@ -1,6 +1,7 @@
 """The answer of ``perfci diagnose``: text and JSON."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from timeline_builder import healthy
@@ -63,9 +64,27 @@ def test_pair_says_new_gone_and_kernels():
     assert "note: no thread names" in text
     assert ", new, high confidence]" in text.replace("\n", " ")
     assert "gone since the baseline" in text
-    assert "• 1 large copy" in text
+    assert "• 1 large copy  [h2d, gone, high confidence]" in text
+    assert "cost: 1 ns" in text
+    assert "→ pin" not in text  # there is nothing left to do about it
     assert "kernel time: forward +33 µs" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith(" forward")] == ["k2", "k1", "k0"]
+
+
+def test_patterns_of_both_sides_take_one_line_and_worsened_ones_stay_whole():
+    (found,) = waiting()
+    cost, *others = found.evidence
+    cheaper = replace(found, evidence=(replace(cost, value=cost.value / 2), *others))
+    sides = {"baseline": DiagnosedTrace(name="a", step_count=10), "candidate": DiagnosedTrace(name="b", step_count=10)}
+    shared = render_text(Diagnosis(**sides, findings=compare_findings([found], [found])), width=200)
+    assert "[log, on both sides, high confidence]".replace("log", found.phase) in shared
+    for part in (found.advice[:30], "CPU blocked per step", found.docs):
+        assert part not in shared
+        assert part in render_text(Diagnosis(**sides, findings=compare_findings([cheaper], [found])), width=200)
+        assert part in render_text(Diagnosis(candidate=sides["candidate"], findings=(found,)), width=200)
+    assert "told in full by `perfci diagnose` of one file" in shared
+    document = json.loads(render_json(Diagnosis(**sides, findings=compare_findings([found], [found]))))
+    assert document["findings"][0]["advice"] == found.advice
 
 
 def test_a_long_table_is_cut_and_says_so():

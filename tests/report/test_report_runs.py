@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import situations
 
+from perfci.model.finding import Confidence, Finding, Quantity, SourceLocation
 from perfci.model.run import Launch, Note, Revision, Run, Series
 from perfci.report.runs import runs_json, runs_text
 
@@ -43,6 +44,39 @@ def test_spoiled_launches_are_said_and_left_out():
     assert "90 ms" not in text
     assert "wall_ns" not in runs_text([spoiled])
     assert runs_text([]) == "no run\n"
+
+
+def finding(cost, **changes):
+    fields = {
+        "rule": "accidental-sync",
+        "phase": "log",
+        "title": f"item() waits {cost} ms",
+        "subject": "item",
+        "evidence": (Quantity(name="cost", value=cost, unit="ns"),),
+        "confidence": Confidence.HIGH,
+        "advice": "log less often",
+        "location": SourceLocation(path="train.py", line=7),
+    }
+    return Finding(**(fields | changes))
+
+
+def test_known_patterns_are_told_once_and_json_holds_them_per_launch():
+    runs = [
+        run([1], findings=(finding(3.0),)),
+        run([1], findings=(finding(4.0), finding(9.0, phase="h2d"))),
+        run([1], findings=(finding(7.0, phase="data"),), notes=(Note(code="busy", text="busy", spoils=True),)),
+    ]
+    lines = [line.strip() for line in runs_text(runs).splitlines() if "known pattern" in line]
+    assert lines == [
+        "known pattern: item() waits 9.0 ms [h2d, in 1 of 2 launches]",
+        "known pattern: item() waits 3.0 ms [log]",
+    ]
+    first, second, _ = json.loads(runs_json(runs))["runs"]
+    (one,) = first["findings"]
+    assert one["rule"] == "accidental-sync"
+    assert one["evidence"] == [{"name": "cost", "value": 3.0, "unit": "ns"}]
+    assert one["location"] == {"path": "train.py", "line": 7}
+    assert [two["phase"] for two in second["findings"]] == ["log", "h2d"]
 
 
 def test_hostile_names_and_json():
