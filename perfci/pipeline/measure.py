@@ -3,7 +3,7 @@
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from perfci.capture.worktree import Worktree, worktrees
 from perfci.config.load import Workload
 from perfci.errors import MeasurementError
 from perfci.model.metrics import STEP
-from perfci.model.run import Note, Run
+from perfci.model.run import Note, Revision, Run
 from perfci.pipeline.bench import Bench, Place, fallback_note, open_bench
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace, chosen_workloads
@@ -39,61 +39,107 @@ class MeasureRequest:
     lock_clocks: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """The runs that were made, and for each workload that was given up the reason."""
+
+    runs: tuple[Run, ...]
+    failures: Mapping[str, MeasurementError]
+
+
 def measure_revision(
     workspace: Workspace, store: Store, request: MeasureRequest, progress: Progress
 ) -> tuple[Run, ...]:
     """Launch the selected workloads of one revision ``launches`` times each, storing every run as soon as it is there.
 
     Raises UsageError for an unknown revision or a dirty tree without ``dirty``. MeasurementError for launches that
-    failed: a workload whose launch fails is given up, the others go on first, and their runs are kept.
+    failed, after the launches of all other workloads: what was measured is kept.
     """
     repository = workspace.require_repository()
     workloads = chosen_workloads(workspace, request.patterns, preset=request.preset, command=request.command)
     revision = repository.resolve_measured(request.revision, dirty=request.dirty)
+    launched = launch_revision(
+        workspace,
+        store,
+        workloads,
+        revision,
+        launches=request.launches,
+        lock_clocks=request.lock_clocks,
+        progress=progress,
+    )
+    if launched.failures and len(workloads) == 1:
+        raise next(iter(launched.failures.values()))
+    if launched.failures:
+        raise MeasurementError(
+            "\n  ".join(f"{name}: {error.seen}" for name, error in launched.failures.items()),
+            todo=f"the launches that succeeded ({len(launched.runs)}) are stored; mend the others and run them with -w",
+        )
+    return launched.runs
+
+
+def launch_revision(
+    workspace: Workspace,
+    store: Store,
+    workloads: Sequence[Workload],
+    revision: Revision,
+    *,
+    launches: int,
+    lock_clocks: bool,
+    progress: Progress,
+) -> Launched:
+    """Launch these workloads of one revision, all once before any the second time. Every run is stored at once.
+
+    A workload whose preparation or launch fails is given up, with the reason in the result; the others go on.
+    """
+    repository = workspace.require_repository()
     schedule = new_schedule()
     runs: list[Run] = []
     failures: dict[str, MeasurementError] = {}
+
+    def give_up(name: str, error: MeasurementError) -> None:
+        failures[name] = error
+        if len(workloads) > 1:
+            progress.line(f"{name}: given up: {error}")
+
     with (
         bench_for(
-            workspace, workloads, lock_clocks=request.lock_clocks, job=f"perfci run {revision.label}", progress=progress
+            workspace, workloads, lock_clocks=lock_clocks, job=f"perfci run {revision.label}", progress=progress
         ) as bench,
         worktrees(repository, (revision,)) as (worktree,),
     ):
         say_notes((worktree,), progress)
-        notes = {w.spec.name: prepare_checkout(workspace, w, worktree, progress) for w in workloads}
-        for index in range(request.launches):
-            for workload in workloads:
-                if workload.spec.name in failures:
+        notes: dict[str, tuple[Note, ...]] = {}
+        for workload in workloads:
+            try:
+                notes[workload.spec.name] = prepare_checkout(workspace, workload, worktree, progress)
+            except MeasurementError as error:
+                give_up(workload.spec.name, error)
+        for index in range(launches):
+            for position, workload in enumerate(workloads):
+                name = workload.spec.name
+                if name in failures:
                     continue
-                progress.status(f"{workload.spec.name}: launch {index + 1} of {request.launches}")
+                progress.status(f"{name}: launch {index + 1} of {launches}")
                 place = Place(
                     checkout=worktree.path,
                     private=workspace.private,
                     revision=revision,
-                    folder=launch_folder(workspace, schedule, len(runs), workload.spec.name),
+                    folder=launch_folder(workspace, schedule, index * len(workloads) + position, name),
                     schedule=schedule,
                     pair=index,
                     position=len(runs),
                     seed=None,
-                    notes=notes[workload.spec.name],
+                    notes=notes[name],
                 )
                 try:
                     run = bench.run_once(workload, place)
                 except MeasurementError as error:
-                    if len(workloads) == 1:
-                        raise
-                    failures[workload.spec.name] = error
-                    progress.line(f"{workload.spec.name}: given up: {error}")
+                    give_up(name, error)
                     continue
                 store.add_runs([run])
                 runs.append(run)
-                progress.line(said(run, index + 1, request.launches))
-    if failures:
-        raise MeasurementError(
-            "\n  ".join(f"{name}: {error.seen}" for name, error in failures.items()),
-            todo=f"the launches that succeeded ({len(runs)}) are stored; mend the others and run them with -w",
-        )
-    return tuple(runs)
+                progress.line(said(run, index + 1, launches))
+    return Launched(runs=tuple(runs), failures=failures)
 
 
 def forget_old_sessions(workspace: Workspace) -> None:

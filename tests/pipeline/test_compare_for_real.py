@@ -194,14 +194,18 @@ def test_prepare_runs_once_per_revision_and_its_failure_is_told(repository: Repo
 
 
 def test_a_failing_workload_does_not_keep_the_others_from_being_measured(repository: Repository) -> None:
+    steps = "warmup_steps: 2, wall_steps: 2, capture_steps: 2"
     bad = (
-        "  - {name: bad, command: python -c 'raise SystemExit(3)', warmup_steps: 2, wall_steps: 2, capture_steps: 2}\n"
+        f"  - {{name: bad, command: python -c 'raise SystemExit(3)', {steps}}}\n"
+        f"  - {{name: unready, command: python train.py, prepare: [sh, -c, 'echo no compiler; exit 3'], {steps}}}\n"
     )
     repository.write("perfci.yaml", CONFIG.replace("workloads:\n", f"workloads:\n{bad}"))
-    repository.commit("two workloads", forward_s=0.002)
+    repository.commit("three workloads", forward_s=0.002)
     done = repository.perfci("run")
     assert done.returncode == 5
     assert "bad: given up" in done.stderr
+    assert "unready: given up" in done.stderr
+    assert "no compiler" in done.stderr
     assert "the launches that succeeded (1) are stored" in done.stderr
     stored = repository.perfci("compare", "HEAD..HEAD", "-w", "train", "-f", "json")
     (workload,) = json.loads(stored.stdout)["workloads"]
