@@ -16,11 +16,13 @@ from perfci.capture.checks import Check, Status
 from perfci.capture.environment import HostFacts, advice, read_host, visible_gpus
 from perfci.capture.git import Repository, run_git
 from perfci.capture.lock import lock_directory
+from perfci.capture.measurable import Abilities, WantedGate, gate_checks
 from perfci.capture.nsys import NsysTool
 from perfci.capture.nsys import find_nsys as find_installed_nsys
 from perfci.capture.nvml import GpuFacts, GpuReading, open_nvml
 from perfci.capture.sampler import own_processes
 from perfci.errors import PerfciError
+from perfci.model.settings import Collector
 
 OLDEST_GIT = (2, 31)
 OLDEST_PYTHON = (3, 11)
@@ -72,20 +74,32 @@ class Seen:
     root_user: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the configuration asks of the machine."""
+
+    collector: Collector = Collector.AUTO
+    gates: tuple[WantedGate, ...] = ()
+
+
 def run_checks(
-    directory: Path, *, find_nsys: Callable[[], NsysTool] = find_installed_nsys, database: Path | None = None
+    directory: Path,
+    *,
+    find_nsys: Callable[[], NsysTool] = find_installed_nsys,
+    database: Path | None = None,
+    wanted: Wanted | None = None,
 ) -> tuple[Check, ...]:
     """All checks for measuring in ``directory`` with a database file ``database`` (None: a server, not checked)."""
-    return judge(look(directory, find_nsys=find_nsys, database=database))
+    return judge(look(directory, find_nsys=find_nsys, database=database), wanted or Wanted())
 
 
-def judge(seen: Seen) -> tuple[Check, ...]:
+def judge(seen: Seen, wanted: Wanted) -> tuple[Check, ...]:
     """The table: facts to checks, always in this order."""
     return (
         _python(seen),
         _git(seen),
         _repository(seen),
-        _nsys(seen),
+        _nsys(seen, wanted.collector),
         _gpu(seen),
         _torch(seen),
         _nvtx(seen),
@@ -94,6 +108,7 @@ def judge(seen: Seen) -> tuple[Check, ...]:
         _disk(seen),
         *_permissions(seen),
         _container(seen),
+        *gate_checks(wanted.gates, _abilities(seen, wanted.collector)),
         *advice(seen.host, seen.gpus, seen.readings, own=seen.own),
     )
 
@@ -124,14 +139,36 @@ def _repository(seen: Seen) -> Check:
     return Check(name="repository", status=Status.OK, seen="a git checkout")
 
 
-def _nsys(seen: Seen) -> Check:
+def _nsys(seen: Seen, collector: Collector) -> Check:
     nsys = seen.nsys
     if nsys.problem:
         todo = nsys.todo or "install NVIDIA Nsight Systems, or set PERFCI_NSYS to the program"
-        # `collector: auto` then takes torch's own profiler, if there is a torch.
-        status = Status.FAIL if seen.torch_version is None else Status.WARN
-        return Check(name="nsys", status=status, seen=nsys.problem, todo=todo)
+        problem = _collector_problem(seen, collector)
+        return Check(name="nsys", status=Status.FAIL if problem else Status.WARN, seen=nsys.problem, todo=todo)
     return Check(name="nsys", status=Status.OK, seen=f"{nsys.version} ({nsys.path})")
+
+
+def _collector_problem(seen: Seen, collector: Collector) -> str:
+    """Why no profiler can be used, empty when one can. Without nsys `collector: auto` takes torch's own, if there is a
+    torch."""
+    if not seen.nsys.problem or (collector is not Collector.NSYS and seen.torch_version is not None):
+        return ""
+    return f"there is no profiler: {seen.nsys.problem}" + (
+        ", and `collector: nsys` takes no other" if collector is Collector.NSYS else ", and no torch to take its own"
+    )
+
+
+def _abilities(seen: Seen, collector: Collector) -> Abilities:
+    return Abilities(
+        gpu=bool(seen.gpus),
+        collector_problem=_collector_problem(seen, collector),
+        counts_instructions=seen.perf_event_paranoid is None or _may_count_instructions(seen),
+        mig=any(gpu.mig for gpu in seen.gpus),
+    )
+
+
+def _may_count_instructions(seen: Seen) -> bool:
+    return seen.root_user or (seen.perf_event_paranoid or 0) <= PERF_EVENT_PARANOID_LIMIT
 
 
 def _gpu(seen: Seen) -> Check:
@@ -200,7 +237,7 @@ def _disk(seen: Seen) -> Check:
 def _permissions(seen: Seen) -> list[Check]:
     checks = []
     if seen.perf_event_paranoid is not None:
-        allowed = seen.root_user or seen.perf_event_paranoid <= PERF_EVENT_PARANOID_LIMIT
+        allowed = _may_count_instructions(seen)
         checks.append(
             Check(
                 name="perf events",

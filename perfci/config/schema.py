@@ -2,11 +2,12 @@
 
 import math
 import shlex
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from perfci.model.metrics import METRICS, Statistic
+from perfci.model.metrics import METRICS, RUN, STEP, Source, Statistic
 from perfci.model.settings import Collector
 
 
@@ -55,6 +56,16 @@ class GateSection(_Section):
         if value not in METRICS:
             raise ValueError(f"unknown metric; known: {', '.join(METRICS)}")
         return value
+
+    @model_validator(mode="after")
+    def _in_a_phase_that_has_it(self) -> "GateSection":
+        metric = METRICS[self.metric]
+        only = RUN if metric.statistic is Statistic.SINGLE else STEP if metric.source is Source.SIDECAR else None
+        if only is not None and not fnmatchcase(only, self.phase):
+            raise ValueError(f"{self.metric} belongs to no phase; write `phase: {only}`")
+        if only is None and self.phase == RUN:
+            raise ValueError(f"{self.metric} is measured per step; write `phase: step`, or the name of a phase")
+        return self
 
 
 class StepsSection(_Section):

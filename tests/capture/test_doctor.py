@@ -8,11 +8,14 @@ import pytest
 from git_sandbox import Sandbox
 
 from perfci.capture.checks import Status
-from perfci.capture.doctor import Nsys, Seen, judge, look, run_checks
+from perfci.capture.doctor import Nsys, Seen, Wanted, judge, look, run_checks
 from perfci.capture.environment import HostFacts
+from perfci.capture.measurable import WITHOUT_GPU, WantedGate
 from perfci.capture.nsys import NsysTool
 from perfci.capture.nvml import GpuFacts
 from perfci.errors import MeasurementError
+from perfci.model.metrics import METRICS, Source
+from perfci.model.settings import Collector, Gate
 
 HEALTHY = Seen(
     host=HostFacts(kernel="6.1", usable_cpus=frozenset(range(16)), container="me/train:3"),
@@ -40,11 +43,11 @@ def missing():
 
 
 def find(name, seen):
-    return next(check for check in judge(seen) if check.name == name)
+    return next(check for check in judge(seen, Wanted()) if check.name == name)
 
 
 def test_a_healthy_machine():
-    checks = judge(HEALTHY)
+    checks = judge(HEALTHY, Wanted())
     assert [check.name for check in checks] == [
         "python", "git", "repository", "nsys", "gpu", "torch", "nvtx", "database", "lock folder", "disk",
         "perf events", "GPU counters", "container",
@@ -92,7 +95,7 @@ def test_one_thing_wrong(name, change, status, seen, todo):
 
 def test_what_is_not_there_has_no_line():
     nothing = dataclasses.replace(HEALTHY, database="", perf_event_paranoid=None, counters_for_root_only=None)
-    assert not {"database", "perf events", "GPU counters"} & {check.name for check in judge(nothing)}
+    assert not {"database", "perf events", "GPU counters"} & {check.name for check in judge(nothing, Wanted())}
 
 
 def test_the_real_machine(tmp_path):
@@ -141,3 +144,67 @@ def test_a_read_only_place(tmp_path):
     tmp_path.chmod(0o555)
     assert "not writable" in look(tmp_path, find_nsys=missing, database=tmp_path / "x/db").database_problem
     tmp_path.chmod(0o755)
+
+
+def gates(seen, *wanted, collector=Collector.AUTO):
+    asked = Wanted(collector=collector, gates=wanted)
+    return [check for check in judge(seen, asked) if check.name == "gates"]
+
+
+def wanted(metric, *, phase="step", workload="*", **more):
+    return WantedGate(gate=Gate(metric=metric, phase=phase, workload=workload, required=True), **more)
+
+
+def test_gates_that_need_a_gpu_are_told_where_there_is_none():
+    asked = (
+        wanted("gpu_busy_ns", phase="forward"),
+        wanted("unprofiled_wall_ns"),
+        wanted("sync_count", workload="gpt"),
+        wanted("sync_count", workload="gpt"),
+    )
+    (check,) = gates(dataclasses.replace(HEALTHY, gpus=()), *asked)
+    assert check.status is Status.WARN
+    assert check.seen.startswith("gpu_busy_ns (forward), sync_count (step) of gpt: cannot be measured here")
+    assert "GPU" in check.seen
+    assert "never green" in check.todo
+    (check,) = gates(HEALTHY, *asked)
+    assert (check.status, check.seen.split()[0]) == (Status.OK, "4")
+    assert gates(HEALTHY) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "seen", "todo"),
+    [
+        ("wall_ns", {"nsys": Nsys(problem="no nsys"), "torch_version": None}, "no profiler: no nsys", "install nsys"),
+        ("energy_per_step_uj", {"gpus": (GpuFacts(index=0, uuid="G", model="H200", mig=True),)}, "MIG", "whole GPU"),
+        ("cpu_instructions_per_step", {"perf_event_paranoid": 4}, "CPU instructions", "perf events"),
+    ],
+)
+def test_other_reasons_why_a_gate_cannot_be_measured(metric, change, seen, todo):
+    (check,) = gates(dataclasses.replace(HEALTHY, **change), wanted(metric), wanted("unprofiled_wall_ns"))
+    assert check.status is Status.WARN
+    assert check.seen.startswith(f"{metric} (step): cannot")
+    assert seen in check.seen
+    assert todo in check.todo
+
+
+def test_without_nsys_torch_measures_unless_nsys_is_demanded():
+    seen = dataclasses.replace(HEALTHY, nsys=Nsys(problem="no nsys"))
+    (check,) = gates(seen, wanted("sync_count"))
+    assert check.status is Status.OK
+    (check,) = gates(seen, wanted("sync_count"), wanted("unprofiled_wall_ns"), collector=Collector.NSYS)
+    assert check.seen.startswith("sync_count (step): cannot")
+    nsys = next(c for c in judge(seen, Wanted(collector=Collector.NSYS)) if c.name == "nsys")
+    assert nsys.status is Status.FAIL
+
+
+def test_no_unprofiled_step_no_unprofiled_time():
+    (check,) = gates(HEALTHY, wanted("unprofiled_wall_ns", unprofiled_steps=False))
+    assert "wall_steps" in check.seen
+    assert "above 0" in check.todo
+
+
+def test_many_gates_are_cut():
+    names = [name for name, metric in METRICS.items() if metric.source is Source.TRACE and name not in WITHOUT_GPU]
+    (check,) = gates(dataclasses.replace(HEALTHY, gpus=()), *map(wanted, names))
+    assert f"and {len(names) - 5} more" in check.seen

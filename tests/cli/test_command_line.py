@@ -84,6 +84,23 @@ def test_init_then_check_then_refuse_to_overwrite(tmp_path: Path) -> None:
     assert "exists" in again.stderr
 
 
+def test_doctor_tells_gates_that_this_machine_cannot_measure(tmp_path: Path) -> None:
+    (tmp_path / "perfci.yaml").write_text(
+        "workloads:\n  - name: a\n    command: x\n    gates: [{metric: sync_count, phase: forward}]\n"
+        "  - {name: b, command: x, wall_steps: 0}\n"
+        "judge:\n  gates:\n    - {metric: unprofiled_wall_ns, workload: b}\n    - {metric: gpu_busy_ns, workload: c}\n"
+    )
+    done = perfci("doctor", "-f", "json", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    told = [check["seen"] for check in json.loads(done.stdout)["checks"] if check["name"] == "gates"]
+    assert [text.partition(": cannot")[0] for text in told] == [
+        "unprofiled_wall_ns (step) of b",  # no unprofiled steps
+        "sync_count (forward) of a",  # no GPU; the gate of workload c covers nothing here
+    ]
+    (tmp_path / "perfci.yaml").write_text("workloads:\n  - {name: a, command: x}\n")  # built-in gates: where they can
+    done = perfci("doctor", "-f", "json", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert "gates" not in {check["name"] for check in json.loads(done.stdout)["checks"]}
+
+
 def test_broken_configuration_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "perfci.yaml").write_text("workloads: []\nmeasure:\n  warmup: 3\n")
     done = perfci("list", cwd=tmp_path)
