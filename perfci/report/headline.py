@@ -15,8 +15,9 @@ from perfci.report.quantities import (
     interval_text,
     pair_texts,
     ratio_text,
+    value_text,
 )
-from perfci.report.ranking import absolute_change, by_importance, main_phase, worsening
+from perfci.report.ranking import by_importance, main_phase, phases_on_one_side, worsening
 from perfci.report.wording import REASON_TEXTS, Status, metric_title, plural, status_of
 
 NAME = 40
@@ -126,11 +127,31 @@ def _changed(workload: WorkloadComparison, status: Status) -> list[str]:
     parts = [row_phrase(row)]
     phase = main_phase(workload, row) if status is not Status.IMPROVEMENT else None
     if phase is not None:
-        delta = delta_text(0.0, absolute_change(phase), Unit.NS)
-        parts.append(f"most of it in {clean(phase.phase, limit=NAME)} ({delta} {metric_title(phase.metric)})")
+        new = "" if phase.baseline.location is not None else "the new phase "
+        delta = delta_text(phase.baseline.location or 0.0, phase.candidate.location or 0.0, Unit.NS)
+        parts.append(f"most of it in {new}{clean(phase.phase, limit=NAME)} ({delta} {metric_title(phase.metric)})")
+    parts += _phases_on_one_side(workload, said=phase)
     cause = _cause(workload) if status is not Status.IMPROVEMENT else None
     if cause is not None:
         parts.append(f"likely cause: {clean(cause.title, limit=120).rstrip('.')}")
+    return parts
+
+
+def _phases_on_one_side(workload: WorkloadComparison, *, said: Row | None = None) -> list[str]:
+    """``the phase log is new (20.4 ms per step)``: the largest phase that only one side marks, each way; a renamed
+    phase is both. ``said`` was spoken about already."""
+    rows = [row for row in phases_on_one_side(workload) if said is None or row.phase != said.phase]
+    parts = []
+    for word, chosen in (
+        ("is new", [row for row in rows if row.baseline.location is None]),
+        ("is gone", [row for row in rows if row.candidate.location is None]),
+    ):
+        if not chosen:
+            continue
+        row = chosen[0]
+        time = value_text(row.candidate.location or row.baseline.location or 0.0, Unit.NS)
+        more = f", and {plural(len(chosen) - 1, 'more phase')}" if len(chosen) > 1 else ""
+        parts.append(f"the phase {clean(row.phase, limit=NAME)} {word} ({time} per step){more}")
     return parts
 
 
@@ -163,6 +184,8 @@ def _passed_sentence(workloads: Sequence[WorkloadComparison]) -> str:
         )
     if not noisy:
         parts.append("all of them exact counts")
+    for workload in workloads:
+        parts += [f"{where(workload)}{text}" for text in _phases_on_one_side(workload)]
     return f"No regression: {'; '.join(parts)}."
 
 
@@ -177,6 +200,7 @@ def _undecided(workload: WorkloadComparison, status: Status) -> list[str]:
         parts.append(f"smallest detectable change {ratio_text(row.mde_ratio)}")
     if row.launches_needed is not None:
         parts.append(f"about {plural(row.launches_needed, 'launch')} per side would decide")
+    parts += _phases_on_one_side(workload)
     return parts
 
 

@@ -83,7 +83,11 @@ def _workload(workload: WorkloadView, *, alone: bool) -> Iterable[Block]:
     if passed:
         word = f"{plural(len(passed), 'check')} passed"
         yield from _folded(word, _table(passed, priority=_REST), open_=alone and not bad and len(passed) <= 20)
-    gone = [f"{row.change}: {code(row.phase)} {code(row.metric)}" for row in workload.evidence if row.one_sided]
+    gone = [
+        f"{row.change}: {code(row.phase)} {code(row.metric)} {row.only_value}"
+        for row in workload.evidence
+        if row.one_sided
+    ]
     yield from _list("Measured on one side only, without a gate:", gone, _FACTS)
     telling = workload.telling_evidence[:MAX_EVIDENCE]
     if telling:

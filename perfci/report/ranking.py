@@ -63,14 +63,34 @@ def _rank(row: Row) -> tuple[int, float]:
     return group, size if improved else -size
 
 
+def phases_on_one_side(workload: WorkloadComparison) -> tuple[Row, ...]:
+    """The wall times of phases that only one side has (new or gone in the candidate), largest first. None where a
+    side was not measured at all: then everything is on one side."""
+    rows = [row for row in workload.rows if row.metric == "wall_ns"]
+    if all(_one_sided(row) for row in rows):
+        return ()
+    found = [row for row in rows if row.phase not in PSEUDO_PHASES and _one_sided(row)]
+    return tuple(sorted(found, key=lambda row: -abs(_growth(row))))
+
+
+def _one_sided(row: Row) -> bool:
+    return (row.baseline.location is None) != (row.candidate.location is None)
+
+
+def _growth(row: Row) -> float:
+    """Time that a phase has more on the candidate. A phase that a side has not took no time there."""
+    return (row.candidate.location or 0.0) - (row.baseline.location or 0.0)
+
+
 def main_phase(workload: WorkloadComparison, row: Row) -> Row | None:
-    """For a slower step: the phase whose time grew most, when that is at least a third of the step's growth."""
+    """For a slower step: the phase whose time grew most, when that is at least a third of the step's growth. A phase
+    that is new in the candidate grew from nothing."""
     if row.phase != STEP or METRICS[row.metric].unit is not Unit.NS:
         return None
     metric = "wall_ns" if row.metric == "unprofiled_wall_ns" else row.metric
     phases = [other for other in workload.rows if other.metric == metric and other.phase not in PSEUDO_PHASES]
     whole = next((r for r in workload.rows if r.metric == metric and r.phase == STEP), row)
-    best = max(phases, key=absolute_change, default=None)
-    if best is None or absolute_change(best) <= 0 or 3 * absolute_change(best) < absolute_change(whole):
+    best = max(phases, key=_growth, default=None)
+    if best is None or _growth(best) <= 0 or 3 * _growth(best) < absolute_change(whole):
         return None
     return best

@@ -131,7 +131,7 @@ def _evidence(workload: WorkloadView, *, width: int) -> Iterable[RenderableType]
     if gone:
         yield _heading("measured on one side only (no gate)")
         counts = Counter(row.change for row in gone)
-        yield from (_bullet(f"{row.change}: {row.phase} {row.metric}") for row in gone[:MAX_EVIDENCE])
+        yield from (_bullet(f"{row.change}: {row.phase} {row.metric} {row.only_value}") for row in gone[:MAX_EVIDENCE])
         if len(gone) > MAX_EVIDENCE:
             yield _bullet(f"in all {', '.join(f'{n:,} {word}' for word, n in sorted(counts.items()))}")
     telling = workload.telling_evidence

@@ -62,6 +62,11 @@ class RowView:
         """True for a metric that only one side has: vanished or new."""
         return (self.source.baseline.location is None) != (self.source.candidate.location is None)
 
+    @property
+    def only_value(self) -> str:
+        """The value of a one-sided metric, on the side that has it."""
+        return self.baseline if self.source.candidate.location is None else self.candidate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingView:

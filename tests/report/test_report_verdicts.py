@@ -9,9 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 import situations
 
-from perfci.model.comparison import Reason
+from perfci.model.comparison import Reason, Side
 from perfci.model.verdict import Verdict
 from perfci.report import html_page, json_document, junit, markdown, text
+from perfci.report.headline import comparison_headline
+from perfci.report.ranking import phases_on_one_side
 from perfci.report.view import view_of
 from perfci.report.wording import Status
 
@@ -117,6 +119,48 @@ def test_one_sided_metrics_are_listed_everywhere():
         assert "vanished" in report
         assert "d2h_count" in report
         assert "memset_count" in report
+
+
+def phase_row(phase, before, after):
+    """The wall time of a phase, judged by no gate; None: this side has no such phase."""
+    row = situations.noisy(phase, "wall_ns", before or 1.0, after or 1.0, verdict=None)
+    gone = Side()
+    return replace(
+        row,
+        baseline=gone if before is None else row.baseline,
+        candidate=gone if after is None else row.candidate,
+        effect=row.effect if before and after else None,
+    )
+
+
+def headline_with(slower_ns, *rows, verdict=Verdict.REGRESSION):
+    step = situations.noisy("step", "unprofiled_wall_ns", 40e6, 40e6 + slower_ns, verdict=verdict)
+    profiled = situations.noisy("step", "wall_ns", 41e6, 41e6 + slower_ns, verdict=None)
+    return comparison_headline(situations.comparison(situations.workload((step, profiled, *rows))))
+
+
+def test_a_new_phase_that_slows_the_step_is_named_with_its_time():
+    said = headline_with(28e6, phase_row("forward", 10e6, 16e6), phase_row("log", None, 20.4e6))
+    assert "most of it in the new phase log (+20.4 ms wall time)" in said
+    assert "is new" not in said
+    said = headline_with(28e6, phase_row("forward", 10e6, 36e6), phase_row("log", None, 1.5e6))
+    assert "most of it in forward (+26 ms wall time); the phase log is new (1.500 ms per step)" in said
+
+
+def test_a_renamed_phase_is_new_and_gone():
+    rows = (phase_row("fwd", None, 12e6), phase_row("aux", None, 1e6), phase_row("forward", 11e6, None))
+    said = headline_with(0, *rows, verdict=Verdict.PASS)
+    assert "the phase fwd is new (12 ms per step), and 1 more phase; the phase forward is gone (11 ms" in said
+    said = headline_with(0, *rows, verdict=Verdict.INCONCLUSIVE)
+    assert "the phase forward is gone" in said
+    assert "is new" not in headline_with(0, phase_row("forward", 11e6, 11e6), verdict=Verdict.PASS)
+
+
+def test_nothing_is_new_where_a_side_was_not_measured():
+    for name in ("first-run", "workload-vanished"):
+        assert not phases_on_one_side(situations.SITUATIONS[name]().workloads[0])
+    only = situations.workload((phase_row("step", None, 3e6), phase_row("forward", None, 2e6)))
+    assert not phases_on_one_side(only)
 
 
 def test_baseline_zero_is_not_computable():
