@@ -14,10 +14,11 @@ from perfci.config.document import read_document
 from perfci.errors import UsageError
 from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.environment import Environment
-from perfci.model.metrics import METRICS, Kind
+from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Revision
 
 SCHEMA_VERSION = 1
+_TODO = "docs/baselines.md shows the format; `perfci baseline accept` writes such a file anew"
 _DIGITS = 6
 """Significant digits of a written level: far below any noise, and short enough to read."""
 
@@ -42,6 +43,7 @@ class _Level(_Section):
     location: float | None = Field(None, ge=0)
     deviation: float | None = Field(None, ge=0)
     session_deviation: float | None = Field(None, ge=0)
+    statistic: Literal["median", "p10"] | None = None
     launches: int = Field(ge=1)
     budget: float | None = Field(None, ge=0, lt=1)
 
@@ -85,27 +87,8 @@ def read_baselines(folder: Path) -> tuple[tuple[Path, PinnedBaseline], ...]:
 
 def read_baseline(path: Path) -> PinnedBaseline:
     """One baseline file."""
-    document = read_document(path, _Document)
-    levels = []
-    for phase, metrics in document.levels.items():
-        for metric, level in metrics.items():
-            if metric not in METRICS:
-                raise UsageError(f"{path}: levels.{phase}.{metric}: unknown metric", wanted="a name of docs/metrics.md")
-            if (level.exact is None) == (level.location is None):
-                raise UsageError(f"{path}: levels.{phase}.{metric}: wanted either `exact` or `location`")
-            levels.append(
-                PinnedLevel(
-                    phase=phase,
-                    metric=metric,
-                    kind=Kind.NOISY if level.exact is None else Kind.EXACT,
-                    location=float(level.exact if level.exact is not None else level.location or 0.0),
-                    launches=level.launches,
-                    exact=level.exact,
-                    deviation=level.deviation,
-                    session_deviation=level.session_deviation,
-                    budget_ratio=level.budget,
-                )
-            )
+    document = read_document(path, _Document, todo=_TODO, missing=_TODO)
+    levels = [_level(path, phase, *entry) for phase, metrics in document.levels.items() for entry in metrics.items()]
     try:
         return PinnedBaseline(
             workload=document.workload,
@@ -117,7 +100,30 @@ def read_baseline(path: Path) -> PinnedBaseline:
             levels=tuple(levels),
         )
     except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {error}", todo=_TODO) from error
+
+
+def _level(path: Path, phase: str, metric: str, level: _Level) -> PinnedLevel:
+    where = f"{path}: levels.{phase}.{metric}"
+    if metric not in METRICS:
+        raise UsageError(f"{where}: unknown metric", wanted="a name of docs/metrics.md", todo=_TODO)
+    if (level.exact is None) == (level.location is None):
+        raise UsageError(f"{where}: wanted either `exact` or `location`", todo=_TODO)
+    try:
+        return PinnedLevel(
+            phase=phase,
+            metric=metric,
+            kind=Kind.NOISY if level.exact is None else Kind.EXACT,
+            location=float(level.exact if level.exact is not None else level.location or 0.0),
+            launches=level.launches,
+            exact=level.exact,
+            deviation=level.deviation,
+            session_deviation=level.session_deviation,
+            budget_ratio=level.budget,
+            statistic=Statistic(level.statistic) if level.statistic is not None else None,
+        )
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}", todo=_TODO) from error
 
 
 def write_baseline(folder: Path, pinned: PinnedBaseline) -> Path:
@@ -134,6 +140,8 @@ def write_baseline(folder: Path, pinned: PinnedBaseline) -> Path:
             value = getattr(level, name)
             if value is not None:
                 entry[name] = _rounded(value)
+        if level.statistic is not None:
+            entry["statistic"] = level.statistic.value
         entry["launches"] = level.launches
         if level.budget_ratio is not None:
             entry["budget"] = level.budget_ratio

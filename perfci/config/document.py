@@ -12,10 +12,14 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 Location = tuple[str | int, ...]
 
 _DEEPEST = 50
+SCHEMA_TODO = "`perfci config schema` prints all keys with their types"
 
 
-def read_document(path: Path, model: type[ModelT]) -> ModelT:
-    """Read one YAML file into ``model``.
+def read_document(
+    path: Path, model: type[ModelT], *, todo: str = SCHEMA_TODO, missing: str = "run `perfci init` to write one"
+) -> ModelT:
+    """Read one YAML file into ``model``. ``todo`` tells where the keys are described, ``missing`` how such a file is
+    made.
 
     Raises UsageError listing every fault as ``file:line: key: what is wrong``: unreadable file, broken YAML,
     duplicate keys, unknown keys, wrong types, values out of range.
@@ -23,13 +27,13 @@ def read_document(path: Path, model: type[ModelT]) -> ModelT:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file", todo="run `perfci init` to write one") from None
+        raise UsageError(f"{path}: no such file", todo=missing) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}", wanted="a readable UTF-8 file") from error
-    return parse_document(text, model, name=str(path))
+    return parse_document(text, model, name=str(path), todo=todo)
 
 
-def parse_document(text: str, model: type[ModelT], *, name: str) -> ModelT:
+def parse_document(text: str, model: type[ModelT], *, name: str, todo: str = SCHEMA_TODO) -> ModelT:
     """Check YAML text against ``model``; ``name`` is the file name for messages. Raises as read_document does."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -50,7 +54,7 @@ def parse_document(text: str, model: type[ModelT], *, name: str) -> ModelT:
     except ValidationError as error:
         raise UsageError(
             "\n  ".join(text for _, text in sorted(_explain(fault, lines, name) for fault in error.errors())),
-            todo="`perfci config schema` prints all keys with their types",
+            todo=todo,
         ) from error
 
 

@@ -144,7 +144,7 @@ class JudgeSection(_Section):
     @classmethod
     def _per_step_times(cls, value: dict[str, str]) -> dict[str, str]:
         for metric in value:
-            if metric not in METRICS or METRICS[metric].statistic is not Statistic.MEDIAN:
+            if metric not in METRICS or not METRICS[metric].may_be(Statistic.P10):
                 raise ValueError(f"{metric!r} is no per-step metric with a median")
         return value
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from perfci.model.environment import Environment
-from perfci.model.metrics import METRICS, Kind
+from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Revision
+
+ACCEPTED_ALONE = "accepted-level-alone"
+"""Code of the note at a workload that was judged against accepted levels with no baseline run beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +20,8 @@ class PinnedLevel:
     Noisy metrics: ``location`` is the geometric mean of the launches (their unit: the metric's), ``deviation`` the
     standard deviation of their logarithms (None with one launch), ``session_deviation`` that between sessions of equal
     code where history knows it. Exact counts: ``exact`` is the total per step, without rounding. ``budget_ratio`` is
-    the sum of change accepted since then (None: the gate's own budget).
+    the sum of change accepted since then (None: the gate's own budget). ``statistic`` is what made the steps of a
+    launch one sample, where that was a choice (None: the metric's own).
     """
 
     phase: str
@@ -29,12 +33,15 @@ class PinnedLevel:
     deviation: float | None = None
     session_deviation: float | None = None
     budget_ratio: float | None = None
+    statistic: Statistic | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"unknown metric {self.metric!r}")
         if (self.kind is Kind.EXACT) != (self.exact is not None):
             raise ValueError(f"{self.phase}/{self.metric}: exactly the exact counts carry an exact level")
+        if self.statistic is not None and not METRICS[self.metric].may_be(self.statistic):
+            raise ValueError(f"{self.phase}/{self.metric} cannot be judged by {self.statistic.value}")
         if not math.isfinite(self.location) or self.location < 0 or self.launches < 1:
             raise ValueError(f"{self.phase}/{self.metric}: a level needs a location of at least 0 and a launch")
         for value in (self.deviation, self.session_deviation, self.budget_ratio):

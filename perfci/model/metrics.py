@@ -84,6 +84,12 @@ class Metric:
     source: Source
     meaning: str
 
+    def may_be(self, statistic: Statistic) -> bool:
+        """True when the steps of a launch may become one sample by ``statistic``: only those of a median have a choice,
+        a low quantile."""
+        low_quantile = self.statistic is Statistic.MEDIAN and statistic is Statistic.P10
+        return statistic is self.statistic or low_quantile
+
 
 def _time(name: str, meaning: str, *, direction: Direction = Direction.LOWER_IS_BETTER) -> Metric:
     return Metric(

@@ -1,26 +1,19 @@
-"""Reviewed baselines: accept the levels of a revision, and judge a revision against them, with or without history."""
+"""Accepted levels: reviewed baseline files, and the measured runs of the reference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 from perfci.config.baselines import read_baselines, write_baseline
-from perfci.config.load import Workload
 from perfci.errors import UsageError
 from perfci.model.baseline import PinnedBaseline
-from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment, key_differences
 from perfci.model.run import Note, Revision, Run
-from perfci.model.settings import JudgeSettings
 from perfci.pipeline.judging import environment_of
-from perfci.pipeline.sides import unmeasured
 from perfci.pipeline.workspace import Workspace
-from perfci.stats.judge import count_noisy_gates
-from perfci.stats.pinned import judge_pinned, pin
+from perfci.stats.collect import statistics_of
+from perfci.stats.pinned import pin
 from perfci.store.store import Store
-
-PINNED_LABEL = "@baseline"
-"""The left side of ``compare @baseline..REV``: the reviewed files instead of a revision."""
 
 
 def accept(
@@ -42,8 +35,17 @@ def accept(
             )
         newest = max(runs, key=lambda run: run.launch.started_at).environment.key
         same = [run for run in runs if run.environment.key == newest]
+        declared = statistics_of(workspace.project.judge, same)
         written.append(
-            write_baseline(workspace.project.baselines, pin(same, reason=reason, accepted_on=on.isoformat()))
+            write_baseline(
+                workspace.project.baselines,
+                pin(
+                    same,
+                    reason=reason,
+                    accepted_on=on.isoformat(),
+                    statistics_of=declared,
+                ),
+            )
         )
     return tuple(written)
 
@@ -87,7 +89,10 @@ def _reference(workspace: Workspace, store: Store, workload: str, candidate: Seq
         return None
     key = candidate[-1].environment.key
     runs = [run for run in store.runs(workload, identity) if run.environment.key == key and not run.spoiled]
-    return pin(runs, reason=f"reference {text}", accepted_on=_day(runs[-1])) if runs else None
+    if not runs:
+        return None
+    declared = statistics_of(workspace.project.judge, runs)
+    return pin(runs, reason=f"reference {text}", accepted_on=_day(runs[-1]), statistics_of=declared)
 
 
 def _day(run: Run) -> str:
@@ -118,37 +123,3 @@ def pinned_notes(workspace: Workspace, store: Store, workload: str, candidate: S
         if identity_of(workspace, store, reference) != candidate[-1].revision.identity:
             notes.append(Note(code="reference-not-measured", text=text))
     return tuple(notes)
-
-
-def judge_against_files(
-    workspace: Workspace,
-    candidate: Revision,
-    runs: Mapping[str, Sequence[Run]],
-    workloads: Sequence[Workload],
-    settings: JudgeSettings,
-) -> Comparison:
-    """A revision against the reviewed files alone. A workload without a file for this environment is NOT_COMPARABLE."""
-    files = read_baselines(workspace.project.baselines)
-    names = [workload.spec.name for workload in workloads] or list(runs)
-    families = sum(count_noisy_gates(runs.get(n, ()), runs.get(n, ()), settings, workload=n) for n in names) or None
-    results = []
-    for name in names:
-        mine = runs.get(name, ())
-        about = [pinned for _, pinned in files if pinned.workload == name]
-        # The newest run for whose environment there is a file decides which file and which runs are compared.
-        keys = {pinned.environment.key: pinned for pinned in about}
-        newest = next((run.environment.key for run in reversed(mine) if run.environment.key in keys), None)
-        if newest is not None:
-            equal = [run for run in mine if run.environment.key == newest]
-            results.append(judge_pinned(keys[newest], equal, settings, families=families))
-        elif about:
-            results.append(judge_pinned(about[0], mine, settings, families=families))
-        else:
-            note = Note(code="no-baseline-file", text=f"{workspace.project.baselines} holds no baseline of {name}")
-            results.append(unmeasured(name, note=note, baseline=(), candidate=mine))
-    return Comparison(
-        baseline=Revision(label=PINNED_LABEL),
-        candidate=candidate,
-        workloads=tuple(results),
-        error_rate=settings.error_rate,
-    )

@@ -1,8 +1,7 @@
 """``perfci compare``: from a range of revisions to a stored, judged comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from perfci.config.load import Workload
 from perfci.errors import BackendError, UsageError
@@ -10,15 +9,22 @@ from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
-from perfci.model.verdict import Verdict
-from perfci.pipeline.baselines import PINNED_LABEL, judge_against_files, pinned_levels, pinned_notes
+from perfci.pipeline.against_files import PINNED_LABEL, compare_with_files, launch_missing, names_against_files
+from perfci.pipeline.baselines import pinned_levels, pinned_notes
 from perfci.pipeline.floors import Floors, by_gate
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
 from perfci.pipeline.locate import located
-from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.progress import Progress
-from perfci.pipeline.sides import Chosen, choose_runs, resolve_sides, stand_in
+from perfci.pipeline.sides import (
+    Chosen,
+    choose_runs,
+    named_only,
+    resolve_candidate,
+    resolve_sides,
+    stand_in,
+    with_failure,
+)
 from perfci.pipeline.workspace import Workspace, chosen_workloads
 from perfci.stats.plan import next_action
 from perfci.store.store import Store
@@ -79,12 +85,13 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
             )
             for name, runs in chosen.items()
         },
+        too_far=[name for name, runs in chosen.items() if runs.too_far],
     )
     judged = tuple(_with_places(result, measured) for result in judged)
     comparison = Comparison(
         baseline=baseline,
         candidate=candidate,
-        workloads=tuple(_with_failure(result, measured.failures.get(result.workload)) for result in judged),
+        workloads=tuple(with_failure(result, measured.failures.get(result.workload)) for result in judged),
         error_rate=case.settings.error_rate,
         notes=(*measured.checkout_notes, *case.definition_notes()),
     )
@@ -131,15 +138,9 @@ class _Case:
         """Workloads to speak about: the configured ones, those named, else those that a side has runs of."""
         stored = self.store.workloads()
         names = [workload.spec.name for workload in self.workloads]
-        for pattern in self.request.patterns if not self.request.command else ():
-            found = [name for name in stored if fnmatchcase(name, pattern)]
-            if not found and not self.workspace.project.knows(pattern):
-                known = sorted({*stored, *self.workspace.project.workload_names()})
-                raise UsageError(
-                    f"no workload matches {pattern!r}", wanted=f"one of: {', '.join(known) or 'none is known'}"
-                )
-            if not self.workspace.project.knows(pattern):
-                names += [name for name in found if name not in names]
+        if not self.request.command:
+            named = named_only(self.workspace.project, self.request.patterns, stored)
+            names += [name for name in named if name not in names]
         if not names:
             sides = (self.baseline.identity, self.candidate.identity)
             names = [name for name in stored if any(self.store.runs(name, side, limit=1) for side in sides)]
@@ -157,6 +158,7 @@ class _Case:
         candidate: Mapping[str, Sequence[Run]],
         *,
         notes: Mapping[str, Sequence[Note]] | None = None,
+        too_far: Collection[str] = (),
     ) -> tuple[WorkloadComparison, ...]:
         """Judge all workloads on these runs."""
         return judge_all(
@@ -167,6 +169,7 @@ class _Case:
             golden=golden_losses(self.workloads),
             notes=notes or {},
             pinned=self._pinned,
+            too_far=too_far,
         )
 
     def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
@@ -212,17 +215,21 @@ class _Case:
         right = self.store.runs(name, self.candidate.identity)
         repository = self.workspace.repository
         notes: list[Note] = []
+        too_far = False
         if not left and right and repository is not None and not self.request.measure:
             limit = self.workspace.project.general.stand_in_distance
             found = stand_in(repository, self.store, name, self.baseline, right, limit=limit)
             if found is None:
-                text = f"{self.baseline.label} was never measured, nor any ancestor within {limit} commits"
+                text = (
+                    f"{self.baseline.label} was never measured, nor any ancestor in this environment, "
+                    f"nor one in another within {limit} commits"
+                )
                 notes.append(Note(code="baseline-never-measured", text=f"{text}; --measure does it"))
             else:
-                left, note = found
-                notes.append(note)
+                left, too_far = found.runs, found.too_far
+                notes.append(found.note)
         chosen = choose_runs(left, right)
-        return replace(chosen, notes=(*notes, *chosen.notes))
+        return replace(chosen, notes=(*notes, *chosen.notes), too_far=too_far)
 
     def definition_notes(self) -> tuple[Note, ...]:
         """Workload files that differ between the revisions: the change may be in the measuring, not in the code."""
@@ -252,22 +259,35 @@ def _against_files(
 ) -> Comparison:
     """``@baseline..REV``: the candidate against the reviewed baseline files, without a baseline run."""
     settings = settings_for(workspace, workloads, request)
-    candidate = workspace.require_repository().resolve_measured(revision, dirty=request.dirty)
-    names = [workload.spec.name for workload in workloads] or list(request.patterns)
-    runs: dict[str, Sequence[Run]] = {name: store.runs(name, candidate.identity) for name in names}
-    if request.remeasure or (request.measure and not all(runs.values())):
-        asked = MeasureRequest(
-            revision=revision,
-            patterns=request.patterns,
-            preset=request.preset,
-            command=request.command,
-            launches=settings.min_launches,
-            dirty=request.dirty,
-            lock_clocks=request.lock_clocks,
+    to_measure = request.measure or request.remeasure
+    candidate = resolve_candidate(workspace, store, revision, dirty=request.dirty, to_measure=to_measure)
+    patterns = () if request.command else request.patterns
+    names = names_against_files(workspace, store, workloads, patterns)
+    if not names:
+        raise UsageError(
+            f"nothing to compare: no workload is configured, and {workspace.project.baselines} holds no baseline file",
+            todo="perfci baseline accept REVISION -w NAME --reason TEXT writes one",
         )
-        measured = measure_revision(workspace, store, asked, progress)
-        runs = {name: [run for run in measured if run.workload == name] for name in names}
-    comparison = judge_against_files(workspace, candidate, runs, workloads, settings)
+    failures: dict[str, Note] = {}
+    if to_measure:
+        failures = launch_missing(
+            workspace,
+            store,
+            workloads,
+            candidate,
+            settings=settings,
+            remeasure=request.remeasure,
+            lock_clocks=request.lock_clocks,
+            progress=progress,
+        )
+    comparison = compare_with_files(
+        workspace,
+        candidate,
+        {name: store.runs(name, candidate.identity) for name in names},
+        settings,
+        workloads=workloads,
+        failures=failures,
+    )
     return keep(store, comparison, progress)
 
 
@@ -287,10 +307,3 @@ def _with_places(workload: WorkloadComparison, measured: Measured) -> WorkloadCo
     if name in measured.places:
         workload = located(workload, *measured.places[name])
     return replace(workload, notes=(*workload.notes, measured.notes[name])) if name in measured.notes else workload
-
-
-def _with_failure(workload: WorkloadComparison, failure: Note | None) -> WorkloadComparison:
-    if failure is None:
-        return workload
-    # What was measured before the failure stays: a regression that is already proven is not undone by it.
-    return replace(workload, notes=(failure, *workload.notes), verdict_override=Verdict.NOT_MEASURED)

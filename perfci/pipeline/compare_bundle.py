@@ -7,24 +7,25 @@ from perfci.bundle import Bundle
 from perfci.capture.git import Ancestor, Repository
 from perfci.config.load import Workload
 from perfci.errors import UsageError
-from perfci.model import codec
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
+from perfci.pipeline.against_files import against_file
 from perfci.pipeline.baselines import pinned_for, pinned_levels, pinned_notes
 from perfci.pipeline.floors import Floors
-from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
+from perfci.pipeline.judging import (
+    GoldenLosses,
+    count_gates,
+    environment_of,
+    golden_losses,
+    judge_all,
+    with_gates,
+)
 from perfci.pipeline.received import Group, by_workload, failure_notes, groups_of_candidate, groups_of_sides
-from perfci.pipeline.sides import STAND_IN, choose_runs, unmeasured
+from perfci.pipeline.sides import STAND_IN, choose_runs, nearest_measured, unmeasured
 from perfci.pipeline.workspace import Workspace
-from perfci.stats.judge import count_noisy_gates
-from perfci.stats.pinned import judge_pinned
 from perfci.store.store import Store
-
-_HISTORY_COMMITS = 1000
-"""How far back a branch is searched for a measured commit. The result speaks about all commits in between, so this may
-be much more than the distance of a stand-in baseline."""
 
 _SHORT = 12
 
@@ -139,23 +140,29 @@ class _Case:
             pinned=self._pinned,
         )
         results = {one.workload: one for one in judged}
-        families = sum(count_noisy_gates(g.candidate, g.candidate, settings, workload=g.workload) for g in groups)
-        for group in groups:
-            if not group.baseline and group.candidate:
-                against = self._against_file(group, settings, families=families or None)
-                results[group.workload] = against or results[group.workload]
+        alone = [(group, pinned) for group in groups if (pinned := self._file_of(group)) is not None]
+        families = count_gates(
+            {group.workload: (group.baseline, group.candidate) for group in groups},
+            {group.workload: self._pinned(group.workload, group.candidate) for group in groups},
+            settings,
+        )
+        golden = golden_losses(self.workloads)
+        for group, pinned in alone:
+            judged_alone = against_file(
+                pinned,
+                group.candidate,
+                settings,
+                families=families or None,
+                golden=golden.get(group.workload, GoldenLosses()),
+            )
+            results[group.workload] = replace(judged_alone, notes=(*group.notes, *judged_alone.notes))
         return [(group, replace(results[group.workload], workload=group.label)) for group in groups]
 
-    def _against_file(
-        self, group: Group, settings: JudgeSettings, *, families: int | None
-    ) -> WorkloadComparison | None:
-        """A head without a baseline run, against the reviewed level of this machine; None without one."""
-        pinned = pinned_for(self.workspace, group.workload, group.candidate[-1].environment)
-        if pinned is None or not _alone(group):
+    def _file_of(self, group: Group) -> PinnedBaseline | None:
+        """The reviewed level for a head without a baseline run, where nothing was to be measured beside it."""
+        if group.baseline or not group.candidate or not _alone(group):
             return None
-        text = f"judged against the baseline accepted on {pinned.accepted_on} alone: {pinned.reason}"
-        result = judge_pinned(pinned, group.candidate, settings, families=families)
-        return replace(result, notes=(*group.notes, *result.notes, Note(code="pinned-baseline", text=text)))
+        return pinned_for(self.workspace, group.workload, group.candidate[-1].environment)
 
     def _pinned(self, workload: str, candidate: Sequence[Run]) -> Sequence[PinnedBaseline]:
         return pinned_levels(self.workspace, self.store, workload, candidate)
@@ -178,14 +185,8 @@ class _Case:
         return [self._with_baseline(group, ancestor, base) for group, ancestor in pairs], base, ()
 
     def _ancestor(self, repository: Repository, head: Revision, group: Group) -> Ancestor | None:
-        """The nearest earlier commit measured in the same environment, else in any."""
-        same = codec.key_hash(group.candidate[-1].environment)
-        for key_hash in (same, None):
-            measured = self.store.measured_commits(group.workload, key_hash=key_hash) - {self.head}
-            found = repository.nearest_ancestor(head, measured, limit=_HISTORY_COMMITS) if measured else None
-            if found is not None:
-                return found
-        return None
+        like = group.candidate[-1].environment
+        return nearest_measured(repository, self.store, group.workload, head, like=like)
 
     def _with_baseline(self, group: Group, found: Ancestor | None, base: str | None) -> Group:
         if found is None:

@@ -1,20 +1,21 @@
 """From the runs of two sides to judged workloads: the judge, and what diagnosis adds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.config.load import Workload
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
 from perfci.model.baseline import PinnedBaseline
-from perfci.model.comparison import WorkloadComparison
+from perfci.model.comparison import Reason, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
+from perfci.model.verdict import Verdict
 from perfci.pipeline.evidence import kernels_of
 from perfci.stats.collect import statistics_of
 from perfci.stats.judge import count_noisy_gates, judge_workload
-from perfci.stats.pinned import join_cumulative, judge_pinned
+from perfci.stats.pinned import count_pinned_gates, join_cumulative, judge_pinned
 from perfci.stats.plan import looks_until
 from perfci.stats.sessions import share_of
 
@@ -53,33 +54,33 @@ def judge_all(
     golden: Mapping[str, GoldenLosses],
     notes: Mapping[str, Sequence[Note]],
     pinned: PinnedOf,
+    too_far: Collection[str] = (),
 ) -> tuple[WorkloadComparison, ...]:
     """Judge all workloads of a comparison as one family, and say why.
 
     Runs come by workload name; a workload that has runs on one side only, or on none, is NOT_MEASURED. ``floors_of``
     gives the noise floors of a workload; ``notes`` are facts about how the runs were chosen, shown with the result.
     ``pinned`` gives the accepted levels that a workload is judged against too; where there are any, each gate is tested
-    more than once, and all these tests share the error rate.
+    more than once, and all these tests share the error rate. ``too_far`` names workloads whose baseline stands in from
+    too far away: nothing is decided by it, good or bad; what accepted levels tell stays decided.
     """
     names = list(dict.fromkeys((*baseline, *candidate)))
     floors = {name: floors_of(name, environment_of(candidate.get(name, ()))) for name in names}
     sides = {name: (baseline.get(name, ()), candidate.get(name, ())) for name in names}
     levels = {name: pinned(name, right) for name, (_, right) in sides.items()}
-    families = sum(
-        (1 + len(levels[name])) * count_noisy_gates(left or right, right, settings, workload=name)
-        for name, (left, right) in sides.items()
-    )
+    families = count_gates(sides, levels, settings)
     results = []
     for name, (left, right) in sides.items():
         planned = as_planned(settings, (*left, *right))
         pairs = _common_pairs(left, right)
+        looks = looks_until(pairs, planned) if pairs else None
         expected = golden.get(name, GoldenLosses())
         judged = judge_workload(
             left,
             right,
             planned,
             workload=name,
-            looks=looks_until(pairs, planned) if pairs else None,
+            looks=looks,
             noise_floors=floors[name],
             families=families or None,
             statistics_of=statistics_of(planned, (*left, *right)),
@@ -87,11 +88,36 @@ def judge_all(
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
         explained = _explained(judged, left, right, (*notes.get(name, ()), *_ledger_notes((*left, *right))))
-        spent = replace(settings, error_rate=planned.error_rate)
+        if name in too_far:
+            explained = _held_back(explained)
         for level in levels[name]:
-            explained = join_cumulative(explained, judge_pinned(level, right, spent, families=families or None))
+            # Each look at the pair was a look at the accepted level too.
+            against = judge_pinned(
+                level,
+                right,
+                planned,
+                families=families or None,
+                looks=looks,
+                golden_losses=expected.losses,
+                loss_tolerance_ratio=expected.tolerance_ratio,
+            )
+            explained = join_cumulative(explained, against)
         results.append(explained)
     return tuple(results)
+
+
+def count_gates(
+    sides: Mapping[str, tuple[Sequence[Run], Sequence[Run]]],
+    levels: Mapping[str, Sequence[PinnedBaseline]],
+    settings: JudgeSettings,
+) -> int:
+    """How many tests share the error rate: the noisy gates between the sides of each workload, and those against its
+    accepted levels. A side without runs is counted as if it held what the candidate does."""
+    return sum(
+        count_noisy_gates(left or right, right, settings, workload=name)
+        + sum(count_pinned_gates(level, right, settings) for level in levels.get(name, ()))
+        for name, (left, right) in sides.items()
+    )
 
 
 def as_planned(settings: JudgeSettings, runs: Sequence[Run]) -> JudgeSettings:
@@ -129,6 +155,16 @@ def _ledger_notes(runs: Sequence[Run]) -> tuple[Note, ...]:
         text = "the runs were made under different plans; they are judged by the most careful of them"
         notes.append(Note(code="mixed-plans", text=text))
     return tuple(notes)
+
+
+def _held_back(judged: WorkloadComparison) -> WorkloadComparison:
+    """What was seen stays as evidence."""
+    decided = {Verdict.PASS, Verdict.REGRESSION, Verdict.IMPROVEMENT}
+    rows = tuple(
+        replace(row, verdict=Verdict.INCONCLUSIVE, reason=Reason.STAND_IN_TOO_FAR) if row.verdict in decided else row
+        for row in judged.rows
+    )
+    return replace(judged, rows=rows)
 
 
 def environment_of(runs: Sequence[Run]) -> Environment | None:

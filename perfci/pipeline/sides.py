@@ -1,9 +1,11 @@
 """Which two revisions a comparison is about, and which stored runs speak for them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
-from perfci.capture.git import Repository
+from perfci.capture.git import Ancestor, Repository
+from perfci.config.load import Project
 from perfci.errors import UsageError
 from perfci.model import codec
 from perfci.model.comparison import WorkloadComparison
@@ -14,6 +16,9 @@ from perfci.pipeline.workspace import Workspace
 from perfci.store.store import Store
 
 STAND_IN = "stand-in-baseline"
+HISTORY_COMMITS = 1000
+"""How far back a branch is searched for a measured commit. What lies further back than a stand-in may is still shown,
+as evidence; the nightly comparison with the commit before speaks about all commits in between."""
 
 
 def resolve_sides(
@@ -39,14 +44,50 @@ def resolve_sides(
             )
     left, right = _split(text)
     known = set(store.labels())
-    for side in (left, right):
-        if side not in known:
-            raise UsageError(
-                f"no runs with the label {side!r}, and this folder is not in a git repository",
-                wanted=f"one of: {', '.join(sorted(known)) or 'none are stored yet'}",
-                todo="perfci import FILE --workload NAME --revision LABEL",
-            )
-    return Revision(label=left), Revision(label=right)
+    return _labelled(left, known), _labelled(right, known)
+
+
+def resolve_candidate(workspace: Workspace, store: Store, text: str, *, dirty: bool, to_measure: bool) -> Revision:
+    """One revision, or the label of imported runs where git knows no such revision. A working tree with changes matters
+    only when something is ``to_measure``.
+
+    Raises UsageError when neither git nor the database knows it, or when a label or a folder without git is to be
+    measured.
+    """
+    measured = dirty or to_measure
+    repository = workspace.require_repository() if measured else workspace.repository
+    if repository is not None:
+        try:
+            return repository.resolve_measured(text, dirty=dirty) if measured else repository.resolve(text)
+        except UsageError:
+            if measured or text not in store.labels():
+                raise
+    return _labelled(text, store.labels())
+
+
+def _labelled(text: str, known: Collection[str]) -> Revision:
+    if text not in known:
+        raise UsageError(
+            f"no runs with the label {text!r}, and this folder is not in a git repository",
+            wanted=f"one of: {', '.join(sorted(known)) or 'none are stored yet'}",
+            todo="perfci import FILE --workload NAME --revision LABEL",
+        )
+    return Revision(label=text)
+
+
+def named_only(project: Project, patterns: Sequence[str], known: Collection[str]) -> list[str]:
+    """Those of the ``known`` workloads that patterns name and the configuration does not. UsageError for a pattern that
+    names none."""
+    names: list[str] = []
+    for pattern in patterns:
+        if project.knows(pattern):
+            continue
+        found = [name for name in known if fnmatchcase(name, pattern)]
+        if not found:
+            listed = ", ".join(sorted({*known, *project.workload_names()}))
+            raise UsageError(f"no workload matches {pattern!r}", wanted=f"one of: {listed or 'none is known'}")
+        names += [name for name in found if name not in names]
+    return names
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -64,6 +105,8 @@ class Chosen:
     baseline: tuple[Run, ...]
     candidate: tuple[Run, ...]
     notes: tuple[Note, ...] = ()
+    too_far: bool = False
+    """True for a stand-in baseline further away than may be judged by."""
 
 
 def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
@@ -100,24 +143,58 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: (run.launch.started_at, run.launch.position))
 
 
+def nearest_measured(
+    repository: Repository,
+    store: Store,
+    workload: str,
+    revision: Revision,
+    *,
+    like: Environment,
+    limit: int = HISTORY_COMMITS,
+) -> Ancestor | None:
+    """The nearest earlier commit at which the workload was measured in the environment ``like``, else the nearest in
+    any within ``limit``."""
+    for key_hash, most in ((codec.key_hash(like), HISTORY_COMMITS), (None, limit)):
+        measured = store.measured_commits(workload, key_hash=key_hash) - {revision.commit}
+        found = repository.nearest_ancestor(revision, measured, limit=most) if measured else None
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """Runs of an ancestor in place of a baseline that was never measured. ``too_far``: not to judge by."""
+
+    runs: tuple[Run, ...]
+    note: Note
+    too_far: bool
+
+
 def stand_in(
     repository: Repository, store: Store, workload: str, baseline: Revision, candidate: Sequence[Run], *, limit: int
-) -> tuple[tuple[Run, ...], Note] | None:
-    """Runs of the nearest ancestor of an unmeasured baseline that was measured in the candidate's environment, else of
-    the nearest in any, with the note that says so. None when there is none within ``limit`` commits."""
+) -> StandIn | None:
+    """The nearest ancestor of an unmeasured baseline that was measured in the candidate's environment, else in any
+    within ``limit`` commits. One further back than ``limit`` is shown, and judges nothing. None when there is none."""
     if baseline.commit is None:
         return None
-    found = None
-    for key_hash in (codec.key_hash(candidate[-1].environment), None):
-        measured = store.measured_commits(workload, key_hash=key_hash)
-        found = repository.nearest_ancestor(baseline, measured, limit=limit)
-        if found is not None and found.distance > 0:
-            break
-    if found is None or found.distance == 0:
+    found = nearest_measured(repository, store, workload, baseline, like=candidate[-1].environment, limit=limit)
+    if found is None:
         return None
     distance = f"{found.distance} commit{'s' if found.distance != 1 else ''}"
     text = f"{baseline.label} was never measured; {found.commit[:10]}, {distance} before it, stands in"
-    return store.runs(workload, found.commit), Note(code=STAND_IN, text=text)
+    too_far = found.distance > limit
+    if too_far:
+        text += f": too far to judge by (stand_in_distance: {limit}); --measure measures {baseline.label}"
+    return StandIn(runs=store.runs(workload, found.commit), note=Note(code=STAND_IN, text=text), too_far=too_far)
+
+
+def with_failure(judged: WorkloadComparison, failure: Note | None) -> WorkloadComparison:
+    """The workload with the reason why its measuring failed (None: it did not). What was measured before the failure
+    stays: a regression that is already proven is not undone by it."""
+    if failure is None:
+        return judged
+    return replace(judged, notes=(failure, *judged.notes), verdict_override=Verdict.NOT_MEASURED)
 
 
 def unmeasured(workload: str, *, note: Note, baseline: Sequence[Run], candidate: Sequence[Run]) -> WorkloadComparison:

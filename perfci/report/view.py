@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfci.model.baseline import ACCEPTED_ALONE
 from perfci.model.comparison import Comparison, KernelChange, Row, WorkloadComparison
 from perfci.model.environment import ENVIRONMENT_FIELDS, Environment
 from perfci.model.finding import Finding, Quantity, SourceLocation
@@ -70,7 +71,8 @@ class RowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingView:
-    """A finding as text. ``standing``: new, worse than on the baseline, or on both sides."""
+    """A finding as text. ``standing``: new, worse than on the baseline, or on both sides;
+    "present" where no run of the baseline was there to tell."""
 
     rule: str
     phase: str
@@ -242,6 +244,7 @@ def _workload(workload: WorkloadComparison) -> WorkloadView:
     override = None if workload.verdict_override is None else Status(workload.verdict_override.value)
     if not gated and override is None:
         override = Status.NOT_MEASURED  # as WorkloadComparison.tally counts it
+    alone = any(note.code == ACCEPTED_ALONE for note in workload.notes)
     return WorkloadView(
         name=clean(workload.workload),
         status=workload_status(workload),
@@ -251,7 +254,8 @@ def _workload(workload: WorkloadComparison) -> WorkloadView:
         checks=tuple(map(_row, by_importance(gated))),
         evidence=tuple(_row(row) for row in natural_order(workload.rows) if not row.gated),
         findings=tuple(
-            map(_finding, sorted(workload.findings, key=lambda finding: (not finding.new, not finding.worsened)))
+            _finding(finding, otherwise="present" if alone else "on both sides")
+            for finding in sorted(workload.findings, key=lambda finding: (not finding.new, not finding.worsened))
         ),
         kernels=tuple(map(_kernel, sorted(workload.kernel_changes, key=lambda change: -abs(change.delta_ns)))),
         environment=_environment(workload.baseline_environment, workload.candidate_environment),
@@ -332,7 +336,7 @@ def _quantity(quantity: Quantity) -> tuple[str, str]:
     return clean(quantity.name), f"{number}%" if quantity.unit == "%" else f"{number} {clean(quantity.unit)}"
 
 
-def _finding(finding: Finding) -> FindingView:
+def _finding(finding: Finding, *, otherwise: str) -> FindingView:
     place = finding.location
     return FindingView(
         rule=clean(finding.rule),
@@ -342,7 +346,7 @@ def _finding(finding: Finding) -> FindingView:
         evidence=tuple(map(_quantity, finding.evidence)),
         confidence=finding.confidence.value,
         advice=clean(finding.advice, limit=PROSE_LIMIT),
-        standing="new" if finding.new else "worse" if finding.worsened else "on both sides",
+        standing="new" if finding.new else "worse" if finding.worsened else otherwise,
         docs=clean(finding.docs, limit=200) if finding.docs else "",
         location=_location(place),
         source=finding,

@@ -10,15 +10,17 @@ import numpy as np
 from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.comparison import Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment, key_differences
-from perfci.model.metrics import Kind
-from perfci.model.run import Run
+from perfci.model.metrics import Kind, Statistic
+from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesKey, SeriesSamples, SideSamples, collect, usable
 from perfci.stats.evidence import Evidence, evidence_of, resolution
+from perfci.stats.gates import LookPlan
 from perfci.stats.interval import Moments, welch_from_moments
 from perfci.stats.judge import gate_of, judge_series, never_measured, plain_row
 from perfci.stats.noise import NoiseFloor
+from perfci.stats.numerics import losses_outside
 from perfci.stats.power import two_state_chance
 
 PINNED_DRIFT_RATIO = 0.02
@@ -33,16 +35,19 @@ def pin(
     reason: str,
     accepted_on: str,
     floors: Mapping[SeriesKey, NoiseFloor] | None = None,
+    statistics_of: Mapping[SeriesKey, Statistic] | None = None,
 ) -> PinnedBaseline:
     """The levels of one side as a baseline to accept. Needs at least one usable run; all of one environment key (raises
-    ValueError). A count that varied is kept as a noisy level."""
+    ValueError). A count that varied is kept as a noisy level. ``floors`` tell the noise between sessions where history
+    knows it; ``statistics_of`` are the declared statistics, which each level keeps."""
     kept = usable(runs)
     if not kept:
         raise ValueError("no usable run to accept")
     if any(key_differences(kept[0].environment, run.environment) for run in kept):
         raise ValueError("the runs come from environments that must not be compared")
     levels = []
-    for entry in collect(kept, ()):
+    chosen = statistics_of or {}
+    for entry in collect(kept, (), statistics_of=chosen):
         floor = (floors or {}).get((entry.phase, entry.metric))
         summary = entry.baseline.summary()
         assert summary.location is not None
@@ -61,7 +66,8 @@ def pin(
                 launches=len(entry.baseline),
                 exact=exact,
                 deviation=deviation,
-                session_deviation=floor.session if floor else None,
+                session_deviation=floor.session if floor and entry.kind is Kind.NOISY else None,
+                statistic=chosen.get((entry.phase, entry.metric)),
             )
         )
     return PinnedBaseline(
@@ -81,6 +87,9 @@ def judge_pinned(
     settings: JudgeSettings,
     *,
     families: int | None = None,
+    looks: Sequence[int] | None = None,
+    golden_losses: Sequence[float] = (),
+    loss_tolerance_ratio: float = 0.05,
 ) -> WorkloadComparison:
     """Judge the candidate's launches against accepted levels, with no baseline run.
 
@@ -88,25 +97,21 @@ def judge_pinned(
     since the baseline (three session deviations of a difference, or PINNED_DRIFT_RATIO where none is known). A level
     from one launch, or one candidate launch, decides exact counts only; counts over another number of steps that
     differ are NOT_COMPARABLE. A REGRESSION carries Reason.CUMULATIVE: it may have come in many steps, none of which
-    broke its own budget. ``families`` as in judge_workload; where the parent is judged too, count the gates twice.
+    broke its own budget. The other arguments are those of judge_workload; where the parent is judged too, ``families``
+    holds both (``count_pinned_gates``). Losses outside the golden band: NOT_COMPARABLE.
     """
     kept = usable(candidate)
-    found = {(entry.phase, entry.metric): entry.candidate for entry in collect((), kept)}
     levels = {(level.phase, level.metric): level for level in pinned.levels}
-    series = [
-        SeriesSamples(
-            phase=key[0],
-            metric=key[1],
-            baseline=_level_samples(levels[key]) if key in levels else SideSamples(),
-            candidate=found.get(key, SideSamples()),
-        )
-        for key in dict.fromkeys((*levels, *found))
-    ]
+    series = _series(pinned, kept)
     differences = tuple(dict.fromkeys(d for run in kept for d in key_differences(pinned.environment, run.environment)))
     override: Verdict | None = None
-    if not kept or differences:
+    outside: tuple[Note, ...] = ()
+    if kept and not differences:
+        outside = losses_outside(kept, golden_losses, tolerance_ratio=loss_tolerance_ratio)
+    if not kept or differences or outside:
         override = Verdict.NOT_COMPARABLE if kept else Verdict.NOT_MEASURED
-        reason = Reason.KEYS_DIFFER if kept else (Reason.SPOILED if candidate else Reason.NOT_MEASURED)
+        unable = Reason.KEYS_DIFFER if differences else Reason.NUMERICS_DIFFER
+        reason = unable if kept else (Reason.SPOILED if candidate else Reason.NOT_MEASURED)
         rows = [plain_row(entry, gate_of(pinned.workload, entry, settings), override, reason) for entry in series]
     else:
 
@@ -114,7 +119,8 @@ def judge_pinned(
             return _evidence(levels[entry.phase, entry.metric], entry)
 
         own = _with_accepted_budgets(pinned, settings)
-        rows = judge_series(pinned.workload, series, own, weigh=weigh, families=families)
+        plan = LookPlan(looks=tuple(looks), planned=settings.max_launches) if looks else None
+        rows = judge_series(pinned.workload, series, own, weigh=weigh, plan=plan, families=families)
         rows = [_named(row, levels.get((row.phase, row.metric))) for row in rows]
         if any(run.step_count != pinned.step_count for run in kept):
             rows = [_other_window(row) for row in rows]
@@ -127,7 +133,17 @@ def judge_pinned(
         baseline_launches=max((level.launches for level in pinned.levels), default=0),
         candidate_launches=len(kept),
         key_differences=differences,
+        notes=outside,
         verdict_override=override,
+    )
+
+
+def count_pinned_gates(pinned: PinnedBaseline, candidate: Sequence[Run], settings: JudgeSettings) -> int:
+    """How many gates of the candidate against these levels need statistics, as ``count_noisy_gates`` counts them."""
+    return sum(
+        entry.kind is Kind.NOISY and gate_of(pinned.workload, entry, settings) is not None
+        for entry in _series(pinned, usable(candidate))
+        if entry.baseline.values and entry.candidate.values
     )
 
 
@@ -143,6 +159,23 @@ def join_cumulative(parent: WorkloadComparison, pinned: WorkloadComparison) -> W
         for row in parent.rows
     )
     return replace(parent, rows=rows)
+
+
+def _series(pinned: PinnedBaseline, kept: Sequence[Run]) -> list[SeriesSamples]:
+    """Levels and launches by series. The launches become samples as those of the level did, whatever is declared
+    today: two statistics of the same steps are no comparison."""
+    levels = {(level.phase, level.metric): level for level in pinned.levels}
+    chosen = {key: level.statistic for key, level in levels.items() if level.statistic is not None}
+    found = {(entry.phase, entry.metric): entry.candidate for entry in collect((), kept, statistics_of=chosen)}
+    return [
+        SeriesSamples(
+            phase=key[0],
+            metric=key[1],
+            baseline=_level_samples(levels[key]) if key in levels else SideSamples(),
+            candidate=found.get(key, SideSamples()),
+        )
+        for key in dict.fromkeys((*levels, *found))
+    ]
 
 
 def _level_samples(level: PinnedLevel) -> SideSamples:

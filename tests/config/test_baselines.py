@@ -9,7 +9,7 @@ from perfci.config.baselines import read_baselines, write_baseline
 from perfci.errors import UsageError
 from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.environment import Environment
-from perfci.model.metrics import Kind
+from perfci.model.metrics import Kind, Statistic
 from perfci.model.run import Revision
 
 
@@ -30,7 +30,16 @@ def baseline(
             PinnedLevel(
                 phase="log", metric="sync_count", kind=Kind.EXACT, location=0.05, exact=Fraction(1, 20), launches=4
             ),
-            PinnedLevel(phase="step", metric="wall_ns", kind=Kind.NOISY, location=wall, deviation=0.0017, launches=4),
+            PinnedLevel(
+                phase="step",
+                metric="wall_ns",
+                kind=Kind.NOISY,
+                location=wall,
+                deviation=0.0017,
+                session_deviation=0.0004,
+                launches=4,
+                statistic=Statistic.P10,
+            ),
         ),
     )
 
@@ -43,6 +52,9 @@ def test_round_trip_keeps_counts_exactly_and_times_to_six_digits(tmp_path: Path)
     assert levels["log", "sync_count"].exact == Fraction(1, 20)
     assert levels["step", "kernel_count"].exact == 351
     assert levels["step", "wall_ns"].location == pytest.approx(43_300_123, rel=1e-5)
+    assert levels["step", "wall_ns"].statistic is Statistic.P10
+    assert levels["step", "wall_ns"].session_deviation == 0.0004
+    assert levels["step", "kernel_count"].statistic is None
     assert read.reason == "first H200 numbers"
     assert read.environment == baseline().environment
 
@@ -81,6 +93,8 @@ def test_same_model_with_another_driver_gets_a_file_of_its_own(tmp_path: Path) -
         ("exact: 1/20", "exact: 1/0", "total/steps"),
         ("driver:", "drivr:", "unknown environment field"),
         ("launches: 4", "launches: 0", "launches"),
+        ("statistic: p10", "statistic: p50", "statistic"),
+        ("exact: 351", "exact: 351, statistic: p10", "step/kernel_count cannot be judged by p10"),
         ("step_count: 30", "step_count: 30\nsteps: 3", "unknown key"),
     ],
 )
@@ -93,6 +107,7 @@ def test_faults_name_the_file(tmp_path: Path, old: str, new: str, said: str) -> 
         read_baselines(tmp_path)
     assert path.name in str(caught.value)
     assert said in str(caught.value)
+    assert "perfci baseline accept" in str(caught.value) or "docs" in str(caught.value)
 
 
 def test_two_files_about_one_environment_are_refused(tmp_path: Path) -> None:

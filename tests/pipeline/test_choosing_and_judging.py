@@ -1,6 +1,5 @@
 """Which stored runs are judged, under which plan and family: no launches, real store, real git."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,8 +8,9 @@ import pytest
 from repository import Repository
 from run_builder import paired, run
 
+from perfci.config.baselines import write_baseline
 from perfci.errors import BackendError, UsageError
-from perfci.model.comparison import Comparison
+from perfci.model.comparison import Comparison, Reason, Row
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
@@ -21,7 +21,7 @@ from perfci.pipeline.interleave import Session
 from perfci.pipeline.judging import as_planned, judge_all
 from perfci.pipeline.sides import choose_runs
 from perfci.pipeline.workspace import open_workspace
-from perfci.stats.pinned import pin
+from perfci.stats.pinned import judge_pinned, pin
 from perfci.store.store import open_store
 
 OTHER = Environment.of({"gpu_model": "H200", "driver": "580.1", "world_size": "1"})
@@ -93,18 +93,37 @@ def test_the_recorded_plan_decides_whatever_todays_limits_are() -> None:
 
 
 def test_pinned_levels_share_the_error_rate_with_the_parent() -> None:
-    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6, 1.0005e6], [1.0e6, 1.001e6, 0.999e6, 1e6, 1.0005e6])
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6, 1.0005e6], [1.02e6, 1.022e6, 1.019e6, 1.02e6, 1.021e6])
+    level = pin(right, reason="first numbers", accepted_on="2026-01-01")
+    halved = judged(left, right, replace(SETTINGS, error_rate=SETTINGS.error_rate / 2))
     alone = judged(left, right, SETTINGS)
-    level = pin(left, reason="first numbers", accepted_on="2026-01-01")
     both = judged(left, right, SETTINGS, pinned=[level])
+    assert alone.tally.worst is Verdict.REGRESSION
+    assert gated(both).effect == gated(halved).effect != gated(alone).effect
+    counts = pin([run({("step", "kernel_count"): 10.0}, schedule="s")], reason="counts alone", accepted_on="2026-01-01")
+    assert gated(judged(left, right, SETTINGS, pinned=[counts])).effect == gated(alone).effect
 
-    def width(result) -> float:
-        (effect,) = [row.effect for row in result.rows if row.gated]
-        return math.log1p(effect.high_ratio) - math.log1p(effect.low_ratio)
 
-    assert width(both) >= width(alone)
-    two_gates = replace(SETTINGS, gates=(*SETTINGS.gates, Gate(metric="kernel_count")))
-    assert judged(left, right, two_gates).tally.worst is alone.tally.worst
+def gated(workload) -> Row:
+    (row,) = [row for row in workload.rows if row.gated]
+    return row
+
+
+def test_a_pinned_level_is_looked_at_as_often_as_the_pair_is() -> None:
+    first, _ = paired([1e6 + i for i in range(6)], [1e6] * 6)
+    before, after = paired([1.0265e6 + 300 * (i % 3) for i in range(4)], [1.0265e6 + 350 * (i % 3) for i in range(4)])
+    level = pin(first, reason="then", accepted_on="2026-01-01")
+    settings = replace(SETTINGS, gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.005),))
+
+    def found(fewest: int, most: int):
+        sides = planned(before, fewest, most), planned(after, fewest, most)
+        (row,) = [row for row in judged(*sides, settings, pinned=[level]).rows if row.gated]
+        return row.reason
+
+    once, many = judge_pinned(level, after, settings), judge_pinned(level, after, settings, looks=(2, 4))
+    assert many.rows[0].effect.low_ratio < once.rows[0].effect.low_ratio
+    assert found(4, 4) == "cumulative"
+    assert found(2, 40) != "cumulative"
 
 
 def test_changes_that_add_up_are_found_against_the_pinned_level() -> None:
@@ -172,22 +191,73 @@ def test_a_pattern_that_names_no_workload_is_refused(repository: Repository) -> 
     assert workload.workload == "train"
 
 
-def test_stand_in_prefers_the_candidates_environment_and_stops_at_the_limit(repository: Repository) -> None:
+KERNEL_GATE = "    - {metric: kernel_count}\n"
+
+
+def only_kernels(repository: Repository, more: str = "") -> None:
+    text = (repository.root / "perfci.yaml").read_text()
+    repository.write("perfci.yaml", text[: text.index("  gates:")] + "  gates:\n" + KERNEL_GATE + more)
+
+
+def test_stand_in_prefers_the_candidates_environment_and_judges_nothing_beyond_the_limit(
+    repository: Repository,
+) -> None:
     (repository.root / ".perfci").mkdir()
     far = repository.git("rev-parse", "HEAD")
     near = repository.commit("near", forward_s=0.001)
     repository.commit("unmeasured", forward_s=0.001)
     repository.branch("later", forward_s=0.002)
+    only_kernels(repository)
     store_runs(repository, far, 10)
     store_runs(repository, near, 10, environment=OTHER)
-    store_runs(repository, repository.git("rev-parse", "later"), 10)
+    store_runs(repository, repository.git("rev-parse", "later"), 12)
     (workload,) = compared(repository, revisions="main..later").workloads
     (note,) = [note for note in workload.notes if note.code == "stand-in-baseline"]
     assert far[:10] in note.text
-    assert "2 commits before it" in note.text
-    repository.write("perfci.yaml", (repository.root / "perfci.yaml").read_text() + "stand_in_distance: 0\n")
+    assert note.text.endswith("2 commits before it, stands in")
+    assert workload.tally.worst is Verdict.REGRESSION
+
+    only_kernels(repository, "stand_in_distance: 1\n")
+    (workload,) = compared(repository, revisions="main..later").workloads
+    (row,) = [row for row in workload.rows if row.gated]
+    assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.STAND_IN_TOO_FAR)
+    assert row.effect is not None
+    assert row.effect.value_ratio == pytest.approx(0.2)
+    (note,) = [note for note in workload.notes if note.code == "stand-in-baseline"]
+    assert "too far to judge by (stand_in_distance: 1)" in note.text
+
+    only_kernels(repository, f"stand_in_distance: 1\nreference: {far}\n")
+    (workload,) = compared(repository, revisions="main..later").workloads
+    assert workload.tally.worst is Verdict.REGRESSION, "what the reference tells does not come from the stand-in"
+
+
+def test_without_a_measured_ancestor_in_reach_the_baseline_is_not_measured(repository: Repository) -> None:
+    (repository.root / ".perfci").mkdir()
+    other = repository.git("rev-parse", "HEAD")
+    repository.commit("unmeasured", forward_s=0.001)
+    repository.branch("later", forward_s=0.002)
+    only_kernels(repository, "stand_in_distance: 0\n")
+    store_runs(repository, other, 10, environment=OTHER)
+    store_runs(repository, repository.git("rev-parse", "later"), 12)
     (workload,) = compared(repository, revisions="main..later").workloads
     assert workload.tally.worst is Verdict.NOT_MEASURED
+    (note,) = [note for note in workload.notes if note.code == "baseline-never-measured"]
+    assert "nor one in another within 0 commits" in note.text
+    only_kernels(repository, "stand_in_distance: 1\n")
+    (workload,) = compared(repository, revisions="main..later").workloads
+    assert workload.tally.worst is Verdict.NOT_COMPARABLE
+
+
+def test_a_file_about_another_environment_is_named_with_what_differs(repository: Repository) -> None:
+    (repository.root / ".perfci").mkdir()
+    only_kernels(repository)
+    for name in ("main", "topic"):
+        store_runs(repository, repository.git("rev-parse", name), 10)
+    then = pin([run(VALUES, workload="train", environment=OTHER)], reason="then", accepted_on="2026-01-01")
+    path = write_baseline(repository.root / "baselines", then)
+    (workload,) = compared(repository, revisions="main..topic").workloads
+    (note,) = [note for note in workload.notes if note.code == "baseline-of-another-environment"]
+    assert note.text == f"{path.name} was not used: driver 580.1 → 570.2"
 
 
 def test_a_reference_is_judged_too_and_said(repository: Repository) -> None:

@@ -102,6 +102,21 @@ def test_the_first_push_is_judged_by_a_reviewed_baseline_file(world, syncs, code
     assert "agreed" in world.summary.read_text()
 
 
+def test_a_first_push_with_other_losses_is_not_comparable_with_the_file(world):
+    golden = "command: python train.py, default_preset: one, presets: {one: {losses: [2.0, 1.0]}}"
+    config = (world.trusted / "perfci.yaml").read_text()
+    (world.trusted / "perfci.yaml").write_text(config.replace("command: python train.py", golden))
+    level = [run(world.base, pair=i, position=i) for i in range(5)]
+    write_baseline(world.trusted / "baselines", pin(level, reason="agreed", accepted_on="2026-01-01"))
+    pushed = [run(world.base, pair=i, position=50 + i, losses=(2.0, 0.2)) for i in range(5)]
+    bundle = world.bundle(*pushed, revisions=world.base, run_id=600)
+    done = world.publish(*world.push(world.base, 600), bundle, arguments=("-f", "json"))
+    (workload,) = json.loads(done.stdout)["workloads"]
+    (row,) = (row for row in workload["rows"] if row["metric"] == "sync_count")
+    assert (row["verdict"], row["reason"]) == ("NOT_COMPARABLE", "numerics-differ")
+    assert done.returncode == 4, done.stderr
+
+
 def test_a_changed_machine_starts_a_new_history_and_is_not_green(world):
     first = world.bundle(*(run(world.base, pair=i, position=i) for i in range(3)), revisions=world.base, run_id=600)
     world.publish(*world.push(world.base, 600), first)

@@ -8,6 +8,7 @@ from run_builder import ENVIRONMENT, paired, run
 
 from perfci.model.comparison import Reason
 from perfci.model.environment import Environment
+from perfci.model.metrics import Statistic
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.judge import judge_workload
@@ -83,6 +84,27 @@ def test_two_levels_of_the_candidate_are_named() -> None:
     levels = [2.9e8, 3.4e8, 2.91e8, 3.41e8, 2.9e8, 3.39e8, 3.4e8, 2.92e8]
     candidate = [run({KEY: v}, schedule="s", pair=i, position=i) for i, v in enumerate(levels)]
     assert verdict_of(judge_pinned(pinned(), candidate, SETTINGS)) == (Verdict.INCONCLUSIVE, Reason.BIMODAL)
+
+
+def test_launches_become_samples_as_those_of_the_level_did() -> None:
+    """Two steps of 1 and 3 ms: their median is 2 ms, their 10th percentile 1.2 ms."""
+    runs = [replace(one, series=(replace(one.series[0], values=(1_000_000, 3_000_000)),)) for one in side(1e6, 1)]
+    low = pin(runs, reason="x", accepted_on="2026-01-01", statistics_of={KEY: Statistic.P10})
+    middle = pin(runs, reason="x", accepted_on="2026-01-01")
+    for level, ns in ((low, 1.2e6), (middle, 2e6)):
+        row = judge_pinned(level, runs, SETTINGS).rows[0]
+        assert (row.baseline.location, row.candidate.location) == pytest.approx((ns, ns))
+        assert row.effect.value_ratio == pytest.approx(0)
+
+
+def test_losses_outside_the_band_are_not_comparable() -> None:
+    judged = judge_pinned(pinned(), side(1e8, 3, losses=(2.0, 9.0)), SETTINGS, golden_losses=(2.0, 1.0))
+    assert judged.verdict_override is Verdict.NOT_COMPARABLE
+    assert verdict_of(judged) == (Verdict.NOT_COMPARABLE, Reason.NUMERICS_DIFFER)
+    assert "loss 9 at step 1" in judged.notes[0].text
+    wide = judge_pinned(pinned(), side(1e8, 3, losses=(2.0, 9.0)), SETTINGS, golden_losses=(2.0, 1.0),
+                        loss_tolerance_ratio=9.0)  # fmt: skip
+    assert wide.verdict_override is None
 
 
 def test_an_accepted_budget_is_in_force() -> None:
