@@ -17,6 +17,7 @@ from perfci.capture.export import export_sqlite
 from perfci.capture.nsys import find_nsys
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings, gone_findings
+from perfci.diagnosis.pair_rules import find_between, with_pair_findings
 from perfci.diagnosis.rules import find
 from perfci.errors import UsageError
 from perfci.model.environment import MEASUREMENT_VERSION, Environment
@@ -108,7 +109,9 @@ def diagnose_files(baseline: Path | None, candidate: Path, options: TraceOptions
         baseline=DiagnosedTrace(
             name=baseline.name, step_count=before_extraction.step_count, notes=before_extraction.notes
         ),
-        findings=compare_findings(before_findings, after_findings),
+        findings=with_pair_findings(
+            compare_findings(before_findings, after_findings), find_between([before_extraction], [after_extraction])
+        ),
         gone=gone_findings(before_findings, after_findings),
         kernel_changes=diff_kernels(
             before_extraction.kernels,

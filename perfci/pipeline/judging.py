@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from perfci.config.load import Workload
 from perfci.diagnosis.kernel_diff import diff_kernels
 from perfci.diagnosis.pair import compare_findings
+from perfci.diagnosis.pair_rules import find_between, with_pair_findings
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Reason, WorkloadComparison
 from perfci.model.environment import Environment
@@ -191,13 +192,14 @@ def _explained(
         if baseline_steps and candidate_steps
         else ()
     )
+    findings = compare_findings(
+        [finding for run in left for finding in run.findings],
+        [finding for run in right for finding in run.findings],
+        candidate_launches=len(right),
+    )
     return replace(
         judged,
-        findings=compare_findings(
-            [finding for run in left for finding in run.findings],
-            [finding for run in right for finding in run.findings],
-            candidate_launches=len(right),
-        ),
+        findings=with_pair_findings(findings, find_between(left, right)),
         kernel_changes=changes,
         notes=(*notes, *judged.notes),
     )

@@ -9,6 +9,7 @@ import pytest
 from timeline_builder import healthy
 
 from perfci.diagnosis import rules
+from perfci.diagnosis.pair_rules import PAIR_RULES
 from perfci.errors import PerfciError, UsageError
 from perfci.model.finding import Confidence, Finding, Quantity
 
@@ -61,8 +62,18 @@ def test_every_built_in_rule_is_registered_and_documented():
             assert f"\n## {heading}\n" in page, f"{name}: {heading}"
 
 
+def test_every_pair_rule_is_listed_and_documented():
+    modules = {p.stem for p in (ROOT / "perfci/diagnosis/pair_patterns").glob("*.py")} - {"__init__"}
+    assert {rule.__name__.rpartition(".")[2] for rule in PAIR_RULES} == modules
+    for rule in PAIR_RULES:
+        page = (ROOT / rule.DOCS).read_text()
+        assert f"docs/rules/{rule.NAME}.md" == rule.DOCS
+        for heading in HEADINGS:
+            assert f"\n## {heading}\n" in page, f"{rule.NAME}: {heading}"
+
+
 def test_documented_thresholds_are_those_of_the_code():
-    for name, rule in rules.installed().items():
+    for name, rule in (*rules.installed().items(), *((rule.NAME, rule) for rule in PAIR_RULES)):
         page = (ROOT / rule.DOCS).read_text()
         constants = [c for c in vars(rule) if c.endswith(("_RATIO", "_NS", "_BYTES")) and c[0] != "_"]
         for constant in constants:
@@ -91,7 +102,7 @@ def test_the_documented_plug_in_works(package):
 def test_the_index_lists_every_rule():
     index = (ROOT / "docs/rules/README.md").read_text()
     pages = {page.name for page in (ROOT / "docs/rules").glob("*.md")} - {"README.md"}
-    assert pages == {f"{name}.md" for name in rules.installed()}
+    assert pages == {f"{name}.md" for name in {*rules.installed(), *(rule.NAME for rule in PAIR_RULES)}}
     assert all(f"]({page})" in index for page in pages)
 
 
