@@ -1,6 +1,6 @@
 """The main job on a small example: two revisions of a training script, measured, compared, explained.
 
-Makes a git repository in demo-output/ with the `tiny` workload. Its second revision, on the branch `slower`, adds what
+Makes a git repository in demo-output/ with a training script. Its second revision, on the branch `slower`, adds what
 slows real training down most often: a wait for the loss in every step, and more work in the forward pass. Then it runs
 `perfci compare main..slower --measure` there, as a user would. Exits 0 when perfci finds the regression, else 1.
 """
@@ -17,13 +17,14 @@ REPOSITORY = OUTPUT / "repository"
 REGRESSION = 3
 
 
-def git(*arguments: str) -> None:
+def git(*arguments: str) -> str:
     """Run git in the demo repository, independent of the user's own configuration."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     identity = ["-c", "user.name=perfci demo", "-c", "user.email=demo@perfci.invalid", "-c", "commit.gpgsign=false"]
-    subprocess.run(
-        ["git", *identity, *arguments], cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.DEVNULL
-    )
+    command = ["git", *identity, *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def make_repository() -> None:
@@ -31,15 +32,13 @@ def make_repository() -> None:
     shutil.rmtree(OUTPUT, ignore_errors=True)
     REPOSITORY.mkdir(parents=True)
     git("init", "--initial-branch=main")
-    shutil.copytree(
-        ROOT / "workloads" / "tiny", REPOSITORY / "workloads" / "tiny", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    script = REPOSITORY / "train.py"
+    shutil.copy(ROOT / "workloads" / "tiny" / "train.py", script)
     shutil.copy(ROOT / "scripts" / "demo.perfci.yaml", REPOSITORY / "perfci.yaml")
     (REPOSITORY / ".gitignore").write_text(".perfci/\n__pycache__/\n")
     git("add", ".")
     git("commit", "-m", "Train a tiny model")
     git("switch", "--quiet", "-c", "slower")
-    script = REPOSITORY / "workloads" / "tiny" / "train.py"
     text = script.read_text()
     for before, after in ((BEFORE, AFTER), (BEFORE_LOG, AFTER_LOG), ("import os\n", "import os\nimport time\n")):
         if text.count(before) != 1:
@@ -71,14 +70,17 @@ def main() -> int:
     """Run the demo."""
     make_repository()
     page = OUTPUT / "report.html"
+    print(f"A pull request to be judged: the branch `slower` of {REPOSITORY} changes train.py:\n")
+    print(git("diff", "--unified=0", "main", "slower").partition("@@")[2].partition("\n")[2])
     command = ["compare", "main..slower", "--measure", "-o", str(page)]
+    print("perfci launches both revisions in turns under a profiler, about a minute in all:\n")
     print(f"$ cd {REPOSITORY} && perfci {' '.join(command)}", flush=True)
     done = subprocess.run([sys.executable, "-m", "perfci", *command], cwd=REPOSITORY, check=False)
     if done.returncode != REGRESSION:
         print(f"demo: wanted a regression (exit code 3), got exit code {done.returncode}", file=sys.stderr)
         return 1
-    print("\nThe second revision is slower, and perfci said so with exit code 3, as CI would see it.")
-    print(f"Report page: {page}")
+    print(f"\nperfci ended with exit code {REGRESSION}, a regression: in CI the check would be red.")
+    print(f"The page is for a browser. What was judged, and by which budgets: {REPOSITORY / 'perfci.yaml'}")
     return 0
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--max-minutes", type=click.FloatRange(min=0, max=10_000, min_open=True), help="Measuring time at most.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
 @lock_clocks_option
-@click.option("--no-report", is_flag=True, help="Do not write the HTML page below .perfci/reports.")
+@click.option("--no-report", is_flag=True, help="Write no HTML page of its own below .perfci/reports.")
 @link_option
 @output_options
 @config_options
@@ -99,7 +99,10 @@ def compare(
             comparison, output.format, to_stdout=output.path is None, reproduce=reproduce, now=now, links=links
         )
         write_output(content, output.path)
-    if not no_report:
+    asked = [output.path for output in outputs if output.format == "html" and output.path is not None]
+    for path in asked:
+        click.echo(f"report page: {path.resolve()}", err=True)
+    if not no_report and not asked:
         page = workspace.private / "reports" / f"{now:%Y%m%dT%H%M%SZ}.html"
         content = render_comparison(comparison, "html", to_stdout=False, reproduce=reproduce, now=now, links=links)
         try:

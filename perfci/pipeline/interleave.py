@@ -19,12 +19,19 @@ from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prep
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
-from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, next_action
+from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, Stop, next_action
 from perfci.stats.sessions import next_session, share_of
 from perfci.store.store import Store
 
 MOST_ATTEMPTS = 3
 """Times a pair is launched because a launch of it was spoiled; after that the machine is not fit to measure."""
+
+_WHY_STOPPED = {
+    Stop.DECIDED: "every gate is decided",
+    Stop.HOPELESS: "more launches would not decide the gates that are still open",
+    Stop.MAX_LAUNCHES: "these are all that the plan has",
+    Stop.OUT_OF_TIME: "the time is over",
+}
 
 Runs = dict[str, list[Run]]
 Judge = Callable[[Mapping[str, Sequence[Run]], Mapping[str, Sequence[Run]]], Sequence[WorkloadComparison]]
@@ -235,6 +242,11 @@ class Session:
             launch_s=sum(durations) / len(durations) / 1e9 if durations else None,
             foreseen=self._foreseen(),
         )
+        self.still_open = {name: w for name, w in self.still_open.items() if name in decision.open_workloads}
+        if decision.stop is not None:  # the report that follows tells each gate
+            why = _WHY_STOPPED[decision.stop]
+            self.progress.line(f"stopped after {decision.launches_done} launches per side: {why}")
+            return True
         for gate in decision.gates:
             if gate.effect is not None:
                 low, high = gate.effect.low_ratio, gate.effect.high_ratio
@@ -242,10 +254,6 @@ class Session:
                     f"  {gate.workload} {gate.phase}/{gate.metric}: {gate.effect.value_ratio:+.2%} "
                     f"[{low:+.2%}, {high:+.2%}], budget {gate.budget_ratio or 0:.2%}: {gate.state.value}"
                 )
-        self.still_open = {name: w for name, w in self.still_open.items() if name in decision.open_workloads}
-        if decision.done:
-            self.progress.line(f"stopped after {decision.launches_done} launches per side: {decision.stop}")
-            return True
         left = "" if decision.remaining_s is None else f", about {decision.remaining_s / 60:.1f} min left"
         self.progress.line(
             f"  {decision.launches_done} of about {decision.launches_expected} launches per side "

@@ -13,7 +13,7 @@ from perfci.report.markdown_escape import code, prose
 from perfci.report.names import clean, safe_url
 from perfci.report.quantities import MISSING
 from perfci.report.view import FindingView, ReportView, RowView, WorkloadView, view_of
-from perfci.report.wording import Status, plural
+from perfci.report.wording import MDE_LEGEND, Status, plural
 
 COMMENT_LIMIT = Limit(characters=65_536)
 """A GitHub comment."""
@@ -60,6 +60,7 @@ def _blocks(view: ReportView) -> Iterable[Block]:
     counts = " · ".join(f"{count:,} {status.word}" for status, count in view.counts) or "no checks"
     sides = f"{code(view.baseline.label)} → {code(view.candidate.label)}"
     about = f"{sides} · {counts} · false alarm rate of the whole comparison {view.error_rate}"
+    about += f" · {MDE_LEGEND}" if view.shows_mde else ""
     yield Block(priority=_VERDICT, lines=(about, ""))
     yield from _notes([note.text for note in view.notes])
     for workload in view.workloads:

@@ -15,7 +15,7 @@ from perfci.report.drawing import drawn
 from perfci.report.names import clean
 from perfci.report.quantities import MISSING
 from perfci.report.view import FindingView, ReportView, RevisionView, RowView, WorkloadView, view_of
-from perfci.report.wording import Status, plural
+from perfci.report.wording import MDE_LEGEND, Status, plural
 
 NARROW = 110
 """Below this many columns a row takes several lines instead of a table line."""
@@ -46,7 +46,8 @@ def _report(view: ReportView) -> Iterable[RenderableType]:
     badge = Text(f" {view.status.word.upper()} ", style=f"{_STYLES[view.status]} reverse")
     yield Text.assemble(badge, "  ", _revision(view.baseline), " → ", _revision(view.candidate))
     yield Text(view.headline, style="bold")
-    yield Text(f"{checks_text(view)}; false alarm rate of the whole comparison {view.error_rate}", style="dim")
+    legend = f"; {MDE_LEGEND}" if view.shows_mde else ""
+    yield Text(f"{checks_text(view)}; false alarm rate of the whole comparison {view.error_rate}{legend}", style="dim")
     yield from (_note(note.text, spoils=note.spoils) for note in view.notes)
     for workload in view.workloads:
         yield Text()

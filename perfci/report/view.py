@@ -209,6 +209,11 @@ class ReportView:
     source: Comparison
 
     @property
+    def shows_mde(self) -> bool:
+        """True when a check has a minimum detectable effect, whose name readers must be told."""
+        return any(row.source.mde_ratio is not None for workload in self.workloads for row in workload.checks)
+
+    @property
     def headline_lead(self) -> str:
         """The verdict that the headline starts with, as words: ``No regression``."""
         return self.headline.partition(": ")[0]

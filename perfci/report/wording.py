@@ -5,6 +5,9 @@ from enum import StrEnum
 from perfci.model.comparison import KernelChangeKind, Reason, Row
 from perfci.model.verdict import Verdict
 
+MDE_LEGEND = "MDE: the smallest change these launches could have shown"
+"""What readers of a table must know of its last column."""
+
 
 class Status(StrEnum):
     """What a report shows for a row, a workload or the whole: the verdict, or ACCEPTED, or EVIDENCE (no gate).

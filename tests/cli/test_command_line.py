@@ -278,8 +278,19 @@ def test_compare_shows_the_links_it_was_given(stored: Path, tmp_path: Path) -> N
         assert "https://ci.example/7?a=b" in text
         assert "http://x.example/" in text
     assert json.loads(files[2].read_text())["links"][0] == {"title": "job", "url": "https://ci.example/7?a=b"}
+    perfci("compare", "a..a", *links, cwd=stored)
     (page,) = (stored / ".perfci" / "reports").iterdir()
     assert "https://ci.example/7?a=b" in page.read_text()
+
+
+def test_a_page_that_was_asked_for_is_the_only_one(stored: Path, tmp_path: Path) -> None:
+    database = ("--db", f"sqlite:///{stored}/.perfci/perfci.db")
+    done = perfci("compare", "a..a", *database, "-o", "page.html", cwd=tmp_path)
+    assert [line for line in done.stderr.splitlines() if "page" in line] == [f"report page: {tmp_path}/page.html"]
+    assert not (tmp_path / ".perfci").exists()
+    done = perfci("compare", "a..a", *database, cwd=tmp_path)
+    (page,) = (tmp_path / ".perfci" / "reports").iterdir()
+    assert f"report page: {page}" in done.stderr
 
 
 def test_a_wrong_link_is_refused_before_anything_is_measured(stored: Path) -> None:
