@@ -93,7 +93,7 @@ def test_the_documented_plug_in_works(package):
     assert rules.find(made.build()) == ()
     for number in range(10):
         for turn in range(11):
-            made.call("cudaMalloc_v3020", number * 1000 + 30 + turn * 10, number * 1000 + 32 + turn * 10)
+            made.call("cudaMemsetAsync_v3020", number * 1000 + 30 + turn * 10, number * 1000 + 32 + turn * 10)
     (finding,) = rules.find(made.build())
     assert finding.rule == "acme"
     assert [quantity.value for quantity in finding.evidence] == [11 * 2000, 110]

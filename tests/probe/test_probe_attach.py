@@ -72,6 +72,13 @@ def test_the_api_tells_waits_apart():
     assert line_for(every, subject="cudaEventSynchronize") == 3
 
 
+def test_emptying_the_cache_explains_allocator_churn():
+    every = [at(1), at(2, name="torch.cuda.synchronize"), at(3, name="torch.cuda.empty_cache")]
+    assert line_for(every, rule="allocator-churn", subject="device memory") == 3
+    assert line_for(every, rule="allocator-churn", subject="device memory", phase="forward") is None
+    assert line_for(every[:2], rule="allocator-churn", subject="device memory") is None
+
+
 def test_phases():
     inner = at(5, phases=("attention", "forward"))
     assert line_for([inner], phase="attention") == 5
