@@ -27,6 +27,10 @@ class _Way:
     what: str
     pattern: re.Pattern[str]
 
+    def takes(self, name: str) -> bool:
+        """True for a kernel of this way."""
+        return self.pattern.search(name) is not None
+
 
 _WAYS = (
     _Way(
@@ -61,7 +65,7 @@ def _findings(pair: PairView) -> Iterator[Finding]:
         if min(after.launches) < GROWTH_RATIO * max(before.launches):
             continue
         for way in _WAYS:
-            old, new = pair.amounts(phase, lambda name, way=way: way.pattern.search(name) is not None)
+            old, new = pair.amounts(phase, way.takes)
             if min(old.launches) > 0 and max(new.launches) <= LEFT_RATIO * min(old.launches):
                 yield _finding(phase, way, (before, after), (old, new))
                 break
