@@ -27,11 +27,24 @@ class HistoryPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSample:
+    """The sample of one launch in one series, by the metric's own statistic and in its unit. Launches of equal
+    ``revision`` and ``schedule`` are of equal code and one session."""
+
+    phase: str
+    metric: str
+    revision: str
+    schedule: str
+    sample: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseLevel:
     """Noise of one series between launches of equal code, as standard deviations of log samples (0.01 is about 1 %).
 
     ``deviation`` is what was seen within sessions, ``upper`` its upper confidence bound (the floor to judge with),
-    ``session`` the deviation between sessions beyond that (None: not known).
+    ``session`` the deviation between sessions beyond that (None: not known). ``calibrated`` is False for a level that
+    history tells, and no calibration.
     """
 
     phase: str
@@ -41,6 +54,7 @@ class NoiseLevel:
     upper: float
     launches: int
     session: float | None = None
+    calibrated: bool = True
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:

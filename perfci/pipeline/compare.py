@@ -202,7 +202,7 @@ class _Case:
         if len(places[0] & places[1]) < self.settings.min_launches:
             return False
         judged = self.judge({name: sides[0]}, {name: sides[1]})
-        known = Floors(self.store, self.settings).foresee({name: environment_of(sides[1])})
+        known = Floors(self.store, self.settings).foresee({name: (*sides[0], *sides[1])})
         return next_action(judged, self.settings, foreseen=by_gate(known, [name])).done
 
     def runs(self, name: str, measured: Measured) -> Chosen:

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from perfci.model.environment import Environment
 from perfci.model.history import NoiseLevel
 from perfci.model.metrics import METRICS
-from perfci.model.run import Note
+from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
+from perfci.pipeline.judging import environment_of
 from perfci.stats.collect import SeriesKey
 from perfci.stats.foresight import Prediction, predict
-from perfci.stats.noise import declared_levels, widest
+from perfci.stats.noise import declared_levels, floors_of_samples, widest
 from perfci.store.store import Store
 
 _CALIBRATE_AGAIN = "perfci calibrate measures the floor that is wanted"
@@ -24,14 +26,44 @@ class Floors:
     store: Store
     settings: JudgeSettings
 
-    def levels(self, workload: str, environment: Environment | None) -> dict[SeriesKey, NoiseLevel]:
-        """The floor of each series, of the statistic that is judged. Without an environment the largest of all."""
-        stored = self.store.noise_levels(workload, environment=environment)
-        return widest(declared_levels(stored, self.settings)[0])
+    def levels(self, workload: str, runs: Sequence[Run]) -> dict[SeriesKey, NoiseLevel]:
+        """The floor of each series, of the statistic that is judged: the calibrated one, else what launches made before
+        the first of these runs tell.
 
-    def to_judge(self, workload: str, environment: Environment | None) -> Mapping[SeriesKey, float]:
+        Without runs the environment is not known yet: of several calibrated floors the largest counts, and history is
+        that of the environment seen last.
+        """
+        environment = environment_of(runs)
+        stored = self.store.noise_levels(workload, environment=environment)
+        calibrated = widest(declared_levels(stored, self.settings)[0])
+        place = environment or next(iter(self.store.environments(workload)), None)
+        before = min((run.launch.started_at for run in runs), default=None)
+        return {**(self.of_history(workload, place, before=before) if place else {}), **calibrated}
+
+    def of_history(
+        self, workload: str, environment: Environment, *, before: datetime | None = None
+    ) -> dict[SeriesKey, NoiseLevel]:
+        """What stored launches of equal code tell of noise. The store keeps samples of a metric's own statistic: where
+        another one is declared, history tells nothing."""
+        samples = self.store.launch_samples(workload, environment=environment, before=before)
+        levels = [
+            NoiseLevel(
+                phase=floor.phase,
+                metric=floor.metric,
+                statistic=floor.statistic,
+                deviation=floor.deviation,
+                upper=floor.upper,
+                launches=floor.launches,
+                session=floor.session,
+                calibrated=False,
+            )
+            for floor in floors_of_samples(samples).values()
+        ]
+        return widest(declared_levels(levels, self.settings)[0])
+
+    def to_judge(self, workload: str, runs: Sequence[Run]) -> Mapping[SeriesKey, float]:
         """The numbers that the judge takes."""
-        return {key: level.upper for key, level in self.levels(workload, environment).items()}
+        return {key: level.upper for key, level in self.levels(workload, runs).items()}
 
     def notes(self, workload: str, environment: Environment | None) -> tuple[Note, ...]:
         """What must be said of floors that do not count, because another statistic is declared today."""
@@ -53,12 +85,10 @@ class Floors:
         text = f"noise floors not used: {named}{more}; {_CALIBRATE_AGAIN}"
         return (Note(code="noise-floor-unused", text=text),)
 
-    def foresee(
-        self, environments: Mapping[str, Environment | None]
-    ) -> dict[str, dict[SeriesKey, tuple[NoiseLevel, Prediction]]]:
-        """What the floors of these workloads predict for their noisy gates, all of them one family. Workloads without
-        a floor are left out."""
-        levels = {name: self.levels(name, environment) for name, environment in environments.items()}
+    def foresee(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[SeriesKey, tuple[NoiseLevel, Prediction]]]:
+        """What the floors of these workloads predict for their noisy gates, all of them one family. ``runs`` are those
+        of both sides so far. Workloads without a floor are left out."""
+        levels = {name: self.levels(name, mine) for name, mine in runs.items()}
         gates = {name: self._gated(name, known) for name, known in levels.items()}
         families = max(1, sum(map(len, gates.values())))
         found = {}
@@ -93,7 +123,11 @@ def forecast(foreseen: Mapping[SeriesKey, tuple[NoiseLevel, Prediction]], *, mos
 
 def origin(level: NoiseLevel) -> str:
     """Where a floor comes from."""
-    return f"calibrated with {level.launches} launches"
+    return (
+        f"calibrated with {level.launches} launches"
+        if level.calibrated
+        else f"seen in {level.launches} launches before"
+    )
 
 
 def by_gate(

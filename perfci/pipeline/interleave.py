@@ -117,7 +117,7 @@ class Session:
         """Say what known noise predicts. The environment is known after the first launch only: the noisiest counts."""
         names = [workload.spec.name for workload in workloads]
         floors = Floors(self.store, self.limits)
-        foreseen = floors.foresee(dict.fromkeys(names))
+        foreseen = floors.foresee(dict.fromkeys(names, ()))
         for name in names:
             lines = (*forecast(foreseen.get(name, {}), most=self.limits.max_launches),)
             for text in (*lines, *(note.text for note in floors.notes(name, None))):
@@ -126,8 +126,8 @@ class Session:
     def _foreseen(self) -> Foreseen:
         """What known noise of the environments that the launches turned out to have predicts."""
         candidate = {name: runs for name, runs in self.measured.candidate.items() if runs}
-        environments = {name: runs[-1].environment for name, runs in candidate.items()}
-        return by_gate(Floors(self.store, self.limits).foresee(environments), list(environments))
+        runs = {name: (*self.measured.baseline.get(name, ()), *mine) for name, mine in candidate.items()}
+        return by_gate(Floors(self.store, self.limits).foresee(runs), list(runs))
 
     def _launch_block(self, bench: Bench, sides: Mapping[SideName, Worktree], block: int) -> None:
         slots = next_round(block=block, seed=self.seed, workloads=tuple(self.still_open))

@@ -20,10 +20,8 @@ from perfci.stats.pinned import count_pinned_gates, join_cumulative, judge_pinne
 from perfci.stats.plan import looks_until
 from perfci.stats.sessions import share_of
 
-FloorsOf = Callable[[str, Environment | None], Mapping[tuple[str, str], float]]
-"""Noise floors by (phase, metric) of a workload in an environment (None: not known)."""
-
-
+FloorsOf = Callable[[str, Sequence[Run]], Mapping[tuple[str, str], float]]
+"""Noise floors by (phase, metric) of a workload, known before these runs of both sides were made."""
 PinnedOf = Callable[[str, Sequence[Run]], Sequence[PinnedBaseline]]
 """Accepted levels of a workload that apply to these candidate runs: none, a reviewed file, a reference."""
 
@@ -66,8 +64,8 @@ def judge_all(
     too far away: nothing is decided by it, good or bad; what accepted levels tell stays decided.
     """
     names = list(dict.fromkeys((*baseline, *candidate)))
-    floors = {name: floors_of(name, environment_of(candidate.get(name, ()))) for name in names}
     sides = {name: (baseline.get(name, ()), candidate.get(name, ())) for name in names}
+    floors = {name: floors_of(name, (*left, *right)) for name, (left, right) in sides.items()}
     levels = {name: pinned(name, right) for name, (_, right) in sides.items()}
     families = count_gates(sides, levels, settings)
     results = []

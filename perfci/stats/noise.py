@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from perfci.model.history import NoiseLevel
+from perfci.model.history import LaunchSample, NoiseLevel
 from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Run
 from perfci.model.samples import sample_of
@@ -31,8 +31,8 @@ class NoiseFloor:
     """Noise of one series between launches of equal code, as standard deviations of log samples (0.01 is about 1 %).
 
     ``deviation`` is seen within sessions, ``upper`` its upper confidence bound, the floor to judge with. ``session`` is
-    the deviation between sessions beyond that (None: fewer than three sessions, not known). ``statistic`` is what
-    makes a launch's steps one sample.
+    the deviation between sessions of equal code beyond that (None: too few such sessions, not known). ``statistic`` is
+    what makes a launch's steps one sample.
     """
 
     phase: str
@@ -55,17 +55,34 @@ def noise_floor(
     Zero variance gives a floor of 0, which judges nothing away.
     """
     chosen = statistics_of or {}
-    groups: dict[SeriesKey, dict[object, list[float]]] = defaultdict(lambda: defaultdict(list))
+    groups = _Groups(lambda: defaultdict(list))
     for run in usable(runs):
-        group = (run.workload, run.revision.identity, run.environment.key, run.launch.schedule)
+        code = (run.workload, run.revision.identity, run.environment.key)
         for series in run.series:
             key = (series.phase, series.metric)
             statistic = chosen.get(key) if METRICS[series.metric].kind is Kind.NOISY else None
-            groups[key][group].append(sample_of(series, statistic=statistic).value)
+            groups[key][code, run.launch.schedule].append(sample_of(series, statistic=statistic).value)
+    return _floors(groups, chosen)
+
+
+def floors_of_samples(samples: Iterable[LaunchSample]) -> dict[SeriesKey, NoiseFloor]:
+    """The floors that launches of one workload in one environment key tell, as ``noise_floor`` does of runs."""
+    groups = _Groups(lambda: defaultdict(list))
+    for one in samples:
+        groups[one.phase, one.metric][one.revision, one.schedule].append(one.sample)
+    return _floors(groups, {})
+
+
+_Groups = defaultdict[SeriesKey, defaultdict[tuple[object, str], list[float]]]
+"""Samples by series, and by session: (code, schedule)."""
+
+
+def _floors(groups: _Groups, chosen: Mapping[SeriesKey, Statistic]) -> dict[SeriesKey, NoiseFloor]:
     floors = {}
     for (phase, metric), sessions in sorted(groups.items()):
         statistic = chosen.get((phase, metric)) or METRICS[metric].statistic
-        floor = floor_of(phase, metric, statistic, list(sessions.values()))
+        codes = [code for code, _ in sessions]
+        floor = floor_of(phase, metric, statistic, list(sessions.values()), codes=codes)
         exact = METRICS[metric].kind is Kind.EXACT
         if floor is not None and not (exact and floor.deviation == 0):
             floors[phase, metric] = floor
@@ -91,15 +108,28 @@ def widest(levels: Iterable[NoiseLevel]) -> dict[SeriesKey, NoiseLevel]:
     return found
 
 
-def floor_of(phase: str, metric: str, statistic: Statistic, sessions: Sequence[Sequence[float]]) -> NoiseFloor | None:
-    """The floor of one series from the samples of each session; None with too few launches. Sessions with a value of 0
-    or below are left out."""
-    logs = [np.log(session) for session in sessions if min(session) > 0]
-    launches = sum(map(len, logs))
+def floor_of(
+    phase: str,
+    metric: str,
+    statistic: Statistic,
+    sessions: Sequence[Sequence[float]],
+    *,
+    codes: Sequence[object] | None = None,
+) -> NoiseFloor | None:
+    """The floor of one series from the samples of each session. ``codes`` tells for each session what code it measured
+    (None: all the same).
+
+    Sessions with a value of 0 or below are left out. None with too few launches: a second level of a program hides
+    from n launches of one session with probability 2^-(n - 1), so that FLOOR_LAUNCHES in one session are worth as many
+    degrees of freedom in several (docs/decisions/0116-floors-from-history.md).
+    """
+    usable_codes = codes if codes is not None else [None] * len(sessions)
+    logs = [(code, np.log(session)) for code, session in zip(usable_codes, sessions, strict=True) if min(session) > 0]
+    launches = sum(len(log) for _, log in logs)
     df = launches - len(logs)
-    if launches < FLOOR_LAUNCHES or df < FLOOR_LAUNCHES // 2:
+    if df < FLOOR_LAUNCHES - 1:
         return None
-    squares = sum(float(((log - log.mean()) ** 2).sum()) for log in logs)
+    squares = sum(float(((log - log.mean()) ** 2).sum()) for _, log in logs)
     deviation = math.sqrt(squares / df)
     return NoiseFloor(
         phase=phase,
@@ -112,13 +142,20 @@ def floor_of(phase: str, metric: str, statistic: Statistic, sessions: Sequence[S
     )
 
 
-def _between(logs: Sequence[np.ndarray], deviation: float) -> float | None:
-    """Standard deviation between sessions beyond what the launches within explain (method of moments, not below 0)."""
-    if len(logs) < 3:
+def _between(logs: Sequence[tuple[object, np.ndarray]], deviation: float) -> float | None:
+    """Standard deviation between sessions of equal code beyond what the launches within explain (method of moments, not
+    below 0). None with fewer than two degrees of freedom, as three sessions of one revision have."""
+    by_code: dict[object, list[np.ndarray]] = defaultdict(list)
+    for code, log in logs:
+        by_code[code].append(log)
+    repeated = [group for group in by_code.values() if len(group) > 1]
+    df = sum(len(group) - 1 for group in repeated)
+    if df < 2:
         return None
-    means = np.array([log.mean() for log in logs])
-    explained = deviation**2 * float(np.mean([1 / len(log) for log in logs]))
-    return math.sqrt(max(0.0, float(means.var(ddof=1)) - explained))
+    means = [np.array([log.mean() for log in group]) for group in repeated]
+    seen = sum(float(((of_code - of_code.mean()) ** 2).sum()) for of_code in means) / df
+    explained = deviation**2 * float(np.mean([1 / len(log) for group in repeated for log in group]))
+    return math.sqrt(max(0.0, seen - explained))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

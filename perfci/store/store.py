@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -17,7 +17,7 @@ from perfci.errors import BackendError
 from perfci.model import codec
 from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment
-from perfci.model.history import Acknowledgement, HistoryPoint, NoiseLevel, StoredComparison
+from perfci.model.history import Acknowledgement, HistoryPoint, LaunchSample, NoiseLevel, StoredComparison
 from perfci.model.run import Run
 from perfci.store.engine import WRITES, Database, connect, explained
 from perfci.store.packing import (
@@ -36,6 +36,7 @@ from perfci.store.packing import (
     to_us,
     unpack,
 )
+from perfci.store.queries import environments_of, noise_of, points_of, samples_of_launches, series_of
 from perfci.store.schema import prepare
 from perfci.store.tables import (
     AcknowledgementRow,
@@ -49,6 +50,8 @@ from perfci.store.tables import (
 
 _CHUNK = 500
 """Values in one IN list."""
+NOISE_RUNS = 200
+"""Newest launches that tell the noise of a workload: weeks of a busy branch, and a bound on the time to read them."""
 T = TypeVar("T")
 
 
@@ -174,54 +177,20 @@ class Store:
 
         Time of measuring is not the order of commits: git knows that. ``since`` is inclusive. Never measured: empty.
         """
-        query = (
-            select(
-                RunRow.run_id,
-                RunRow.revision,
-                RunRow.label,
-                RunRow.commit_id,
-                RunRow.started_at_us,
-                RunRow.key_hash,
-                SampleRow.sample,
-            )
-            .join(SampleRow, SampleRow.run_row == RunRow.row)
-            .join(SeriesRow, SeriesRow.id == SampleRow.series_id)
-            .where(SeriesRow.name_hash == name_hash((workload, phase, metric)), ~RunRow.spoiled, ~RunRow.dirty)
-            .order_by(RunRow.started_at_us, RunRow.position, RunRow.run_id)
-        )
-        if key_hash is not None:
-            query = query.where(RunRow.key_hash == key_hash)
-        if since is not None:
-            query = query.where(RunRow.started_at_us >= to_us(since))
+        query = points_of(workload, phase, metric, key_hash=key_hash, since=since)
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return tuple(history_point(row) for row in rows)
 
     def series(self, workload: str) -> tuple[tuple[str, str], ...]:
         """All (phase, metric) of a workload that history knows, sorted."""
-        query = (
-            select(SeriesRow.phase, SeriesRow.metric)
-            .where(SeriesRow.workload == workload)
-            .where(select(SampleRow.run_row).where(SampleRow.series_id == SeriesRow.id).exists())
-        )
         with self._reading() as connection:
-            return tuple(sorted((row.phase, row.metric) for row in connection.execute(query)))
+            return tuple(sorted((row.phase, row.metric) for row in connection.execute(series_of(workload))))
 
     def environments(self, workload: str) -> tuple[Environment, ...]:
         """The environments in which the workload ran: one (the newest) for each comparability key, newest first."""
-        newest = (
-            select(RunRow.key_hash, func.max(RunRow.row).label("row"))
-            .where(RunRow.workload == workload)
-            .group_by(RunRow.key_hash)
-            .subquery()
-        )
-        query = (
-            select(EnvironmentRow.entries)
-            .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
-            .join(newest, newest.c.row == RunRow.row)
-            .order_by(RunRow.row.desc())
-        )
-        return tuple(Environment(entries=tuple((n, v) for n, v in json.loads(text))) for text in self._column(query))
+        found = self._column(environments_of(workload))
+        return tuple(Environment(entries=tuple((n, v) for n, v in json.loads(text))) for text in found)
 
     # Comparisons
 
@@ -312,16 +281,21 @@ class Store:
 
     def noise_levels(self, workload: str, *, environment: Environment | None = None) -> tuple[NoiseLevel, ...]:
         """Calibrated noise of a workload in ``environment``'s comparability key, or in all; by phase and metric."""
-        query = (
-            select(SeriesRow.phase, SeriesRow.metric, *NoiseRow.__table__.columns)
-            .join(NoiseRow, NoiseRow.series_id == SeriesRow.id)
-            .where(SeriesRow.workload == workload)
-        )
-        if environment is not None:
-            query = query.where(NoiseRow.key_hash == codec.key_hash(environment))
+        key_hash = None if environment is None else codec.key_hash(environment)
+        query = noise_of(workload, key_hash=key_hash)
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return tuple(sorted(map(noise_level, rows), key=lambda level: (level.phase, level.metric, level.upper)))
+
+    def launch_samples(
+        self, workload: str, *, environment: Environment, before: datetime | None = None, limit: int = NOISE_RUNS
+    ) -> tuple[LaunchSample, ...]:
+        """Samples of the newest unspoiled launches (at most ``limit``) in ``environment``'s comparability key that
+        started ``before`` a moment: what history tells of noise."""
+        key_hash = codec.key_hash(environment)
+        query = samples_of_launches(workload, key_hash=key_hash, before=before, limit=limit)
+        with self._reading() as connection:
+            return tuple(LaunchSample(**row) for row in connection.execute(query).mappings())
 
     # Transactions
 

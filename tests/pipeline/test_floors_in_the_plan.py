@@ -3,12 +3,13 @@ statistic. Real store, made-up launches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_builder import ENVIRONMENT, paired
+from run_builder import ENVIRONMENT, paired, run
 
 from perfci.model.environment import Environment
 from perfci.model.history import NoiseLevel
@@ -114,7 +115,7 @@ def test_floors_of_another_environment_do_not_end_a_session(store: Store) -> Non
 
 def test_the_launches_to_come_are_those_that_the_floor_predicts(store: Store) -> None:
     store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.005)])
-    ((_, prediction),) = Floors(store, SETTINGS).foresee({"tiny": ENVIRONMENT})["tiny"].values()
+    ((_, prediction),) = Floors(store, SETTINGS).foresee({"tiny": sides(0.008)[1]})["tiny"].values()
     assert prediction.launches is not None
     assert 6 < prediction.launches < 12
     made, heard = session(store, SETTINGS, sides(0.008))
@@ -126,7 +127,7 @@ def test_a_floor_of_another_statistic_than_declared_is_not_used_and_said(store: 
     store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.05)])
     by_p10 = replace(SETTINGS, statistics=(("unprofiled_wall_ns", Statistic.P10),))
     floors = Floors(store, by_p10)
-    assert floors.to_judge("tiny", ENVIRONMENT) == {}
+    assert floors.to_judge("tiny", sides(0.05)[0]) == {}
     (note,) = floors.notes("tiny", ENVIRONMENT)
     assert note.code == "noise-floor-unused"
     assert "step/unprofiled_wall_ns (calibrated with median, judged by p10); perfci calibrate" in note.text
@@ -135,6 +136,47 @@ def test_a_floor_of_another_statistic_than_declared_is_not_used_and_said(store: 
     made._forecast(WORKLOADS)
     assert any("judged by p10" in line for line in heard.lines)
     assert not made._enough()
+
+
+def earlier(count: int = 10, *, deviation: float = 0.004, days: int = 1, schedule: str = "before", **more) -> list[Run]:
+    """Launches of one revision that stood alone, days before the others."""
+    luck = 1e8 * np.exp(deviation * np.random.default_rng(days).standard_normal(count))
+    made = []
+    for index, value in enumerate(luck):
+        one = run({("step", "unprofiled_wall_ns"): value}, schedule=schedule, pair=index, position=index, **more)
+        made.append(replace(one, launch=replace(one.launch, started_at=one.launch.started_at - timedelta(days=days))))
+    return made
+
+
+WALL = ("step", "unprofiled_wall_ns")
+
+
+def test_launches_before_the_judged_ones_tell_the_noise_where_none_was_calibrated(store: Store) -> None:
+    left, right = sides(0.05)
+    floors = Floors(store, SETTINGS)
+    store.add_runs([*left, *right, *earlier(7), *earlier(8, environment=OTHER), *earlier(8, days=2, spoiled=True)])
+    assert floors.levels("tiny", (*left, *right)) == {}
+    store.add_runs(earlier(10, days=3, schedule="another"))
+    (known,) = floors.levels("tiny", (*left, *right)).values()
+    assert (known.launches, known.calibrated) == (17, False)
+    assert known.deviation == pytest.approx(0.004, rel=0.5)
+    assert floors.to_judge("tiny", (*left, *right)) == {WALL: known.upper}
+    by_p10 = replace(SETTINGS, statistics=(("unprofiled_wall_ns", Statistic.P10),))
+    assert Floors(store, by_p10).levels("tiny", (*left, *right)) == {}
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("unprofiled_wall_ns", 0.05)])
+    assert floors.levels("tiny", (*left, *right))[WALL].calibrated
+
+
+def test_history_speaks_in_the_plan_and_lets_three_launches_claim(store: Store) -> None:
+    left, right = paired([1e8, 1.001e8, 0.9995e8], [1.1e8, 1.101e8, 1.1e8], metric="unprofiled_wall_ns")
+    settings = replace(SETTINGS, min_launches=3)
+    made, heard = session(store, settings, (left, right))
+    assert made.judge({"tiny": left}, {"tiny": right})[0].tally.worst is Verdict.INCONCLUSIVE
+    store.add_runs(earlier(10))
+    assert made.judge({"tiny": left}, {"tiny": right})[0].tally.worst is Verdict.REGRESSION
+    made._forecast(WORKLOADS)
+    assert "step/unprofiled_wall_ns needs about" in heard.lines[0]
+    assert heard.lines[0].endswith("seen in 10 launches before)")
 
 
 def test_a_claim_that_the_data_support_is_made_whatever_the_floor_says(store: Store) -> None:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from run_builder import run
 
-from perfci.model.history import NoiseLevel
+from perfci.model.history import LaunchSample, NoiseLevel
 from perfci.model.metrics import Statistic
 from perfci.model.run import Series
+from perfci.model.samples import sample_of
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.noise import calibrate, declared_levels, noise_floor, widest
+from perfci.stats.noise import calibrate, declared_levels, floors_of_samples, noise_floor, widest
 from perfci.stats.power import FLOOR_LAUNCHES
 
 KEY = ("step", "gpu_busy_ns")
@@ -57,6 +58,42 @@ def test_changes_of_code_and_of_session_are_not_noise_within() -> None:
     assert floor.session is not None
     sessions_only = noise_floor(runs[:-5])[KEY]
     assert sessions_only.session == pytest.approx(0.05, rel=0.8)
+
+
+def test_launches_in_several_sessions_count_by_what_would_show_a_second_level() -> None:
+    pairs = [one for s in range(6) for one in launches(0.002, 2, seed=s, schedule=f"s{s}")]
+    assert noise_floor(pairs) == {}, "12 launches, but 2^-6 that each session shows one level of two"
+    pairs += launches(0.002, 2, seed=9, schedule="s9")
+    assert noise_floor(pairs)[KEY].launches == 14
+
+
+def test_sessions_of_other_code_tell_nothing_of_the_noise_between_sessions() -> None:
+    runs = [
+        one for s in range(4) for one in launches(0.002, 4, seed=s, schedule=f"s{s}", level=1e8 * 1.1**s, label=f"{s}")
+    ]
+    assert noise_floor(runs)[KEY].session is None
+    two_each = [
+        one
+        for s in range(4)
+        for one in launches(0.0, 4, schedule=f"s{s}", level=1e8 * (1, 1.02, 2, 2.04)[s], label="aabb"[s])
+    ]
+    assert noise_floor(two_each)[KEY].session == pytest.approx(math.log(1.02) / math.sqrt(2), rel=1e-6)
+
+
+def test_samples_of_launches_tell_what_the_runs_do() -> None:
+    runs = [one for s in range(3) for one in launches(0.01, 5, seed=s, schedule=f"s{s}", label="ab"[s % 2])]
+    samples = [
+        LaunchSample(
+            phase=series.phase,
+            metric=series.metric,
+            revision=one.revision.identity,
+            schedule=one.launch.schedule,
+            sample=sample_of(series).value,
+        )
+        for one in runs
+        for series in one.series
+    ]
+    assert floors_of_samples(samples) == noise_floor(runs)
 
 
 def test_spoiled_runs_and_zero_variance() -> None:

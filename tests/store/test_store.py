@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from situations import SITUATIONS
@@ -219,6 +220,23 @@ def test_accepted_regressions(store: Store) -> None:
     assert store.acknowledgements(repository="o/r") == (accepted, later)
     assert store.acknowledgements(repository="o/r", head_sha=commit(2)) == (later,)
     assert store.acknowledgements(repository="o/r", pull_request=5) == (accepted,)
+
+
+def test_samples_of_the_newest_launches_before_a_moment(store: Store) -> None:
+    store.add_runs(make_run(n, wall_ns=1000 + n) for n in range(6))
+    store.add_runs([make_run(6, spoiled=True), make_run(7, environment=A100), make_run(8, workload="other")])
+
+    def walls(**more: Any) -> list[float]:
+        found = store.launch_samples("gpt", environment=H200, **more)
+        return [one.sample for one in found if (one.phase, one.metric) == ("step", "wall_ns")]
+
+    assert walls() == [1001.0 + n for n in range(6)]  # the median of three steps
+    assert walls(before=START + timedelta(hours=3)) == [1001.0, 1002.0, 1003.0]
+    assert walls(before=START + timedelta(hours=3), limit=2) == [1002.0, 1003.0]
+    (count,) = [one for one in store.launch_samples("gpt", environment=A100) if one.metric == "kernel_count"]
+    assert (count.revision, count.schedule) == (commit(7), "20250314T092653-abc")
+    assert count.sample == pytest.approx(1054 / 3)
+    assert store.launch_samples("never", environment=H200) == ()
 
 
 def test_noise_levels_of_a_calibration_replace_the_old_ones_of_their_environment_only(store: Store) -> None:
