@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-from perfci.diagnosis.pair_patterns import float32_matmul, unfused_optimizer
+from perfci.diagnosis.pair_patterns import float32_matmul, slower_kernels, unfused_optimizer
 from perfci.diagnosis.pair_view import Measured, PairView
 from perfci.model.finding import Confidence, Finding
 
-PAIR_RULES: tuple[ModuleType, ...] = (float32_matmul, unfused_optimizer)
+PAIR_RULES: tuple[ModuleType, ...] = (float32_matmul, unfused_optimizer, slower_kernels)
 """Modules with NAME, DOCS and ``find(pair: PairView) -> Iterable[Finding]``. Built in, not plug-ins: they read what
 runs store, which is no stable interface yet (docs/decisions/0106-rules-over-a-pair.md)."""
 
