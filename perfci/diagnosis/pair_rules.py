@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-from perfci.diagnosis.pair_patterns import float32_matmul, slower_kernels, unfused_optimizer
+from perfci.diagnosis.pair_patterns import (
+    float32_matmul,
+    new_pageable_uploads,
+    slower_kernels,
+    unfused_optimizer,
+)
 from perfci.diagnosis.pair_view import Measured, PairView
 from perfci.model.finding import Confidence, Finding
 
-PAIR_RULES: tuple[ModuleType, ...] = (float32_matmul, unfused_optimizer, slower_kernels)
+PAIR_RULES: tuple[ModuleType, ...] = (float32_matmul, unfused_optimizer, new_pageable_uploads, slower_kernels)
 """Modules with NAME, DOCS and ``find(pair: PairView) -> Iterable[Finding]``. Built in, not plug-ins: they read what
 runs store, which is no stable interface yet (docs/decisions/0106-rules-over-a-pair.md)."""
 
@@ -25,9 +30,9 @@ def find_between(baseline: Sequence[Measured], candidate: Sequence[Measured]) ->
 def with_pair_findings(findings: Iterable[Finding], between: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings of ``pair.compare_findings`` with those of ``find_between`` behind the other new ones.
 
-    A pattern (rule, phase, subject) that the traces alone show already is told once, as they tell it.
+    A pattern (rule, phase, subject) that the traces alone show to be new or worse is told once, as they tell it.
     """
     known = tuple(findings)
-    patterns = {(finding.rule, finding.phase, finding.subject) for finding in known}
+    patterns = {(finding.rule, finding.phase, finding.subject) for finding in known if finding.new or finding.worsened}
     added = [finding for finding in between if (finding.rule, finding.phase, finding.subject) not in patterns]
     return tuple(sorted((*known, *added), key=lambda finding: (not finding.new, not finding.worsened)))

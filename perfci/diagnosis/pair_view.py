@@ -83,6 +83,10 @@ class SideView:
         found = [s.values for launch in self.launches for s in launch.series if (s.phase, s.metric) == (phase, metric)]
         return tuple(found)
 
+    def measured_phases(self, metric: str) -> tuple[str, ...]:
+        """Phases in which any launch measured the metric, in the order of their first series."""
+        return tuple(dict.fromkeys(s.phase for launch in self.launches for s in launch.series if s.metric == metric))
+
     def means(self, phase: str, metric: str) -> tuple[float, ...]:
         """Mean over the steps of each launch that measured the metric."""
         return tuple(sum(values) / len(values) for values in self.values(phase, metric))
@@ -103,3 +107,9 @@ class PairView:
     def amounts(self, phase: str, belongs: Callable[[str], bool]) -> tuple[Amount, Amount]:
         """Launches and time of some kernels of a phase, baseline and candidate."""
         return self.baseline.amount(phase, belongs), self.candidate.amount(phase, belongs)
+
+    def grown(self, phase: str, metric: str) -> float:
+        """Candidate minus baseline of a metric per step, means over steps and launches; a side without it is zero, as
+        a phase that only the other side has."""
+        before, after = self.baseline.means(phase, metric) or (0.0,), self.candidate.means(phase, metric) or (0.0,)
+        return sum(after) / len(after) - sum(before) / len(before)

@@ -32,6 +32,11 @@ def test_pair_findings_stand_behind_other_new_ones_and_before_the_worsened():
 
 
 def test_what_the_traces_tell_already_is_told_once():
-    known = (finding("a", subject="x", new=False),)
-    joined = with_pair_findings(known, [finding("a", subject="x"), finding("a", subject="y")])
-    assert [(f.subject, f.new) for f in joined] == [("y", True), ("x", False)]
+    known = (finding("a", subject="x"), finding("b", new=False))
+    joined = with_pair_findings(known, [finding("a", subject="x"), finding("a", subject="y"), finding("b")])
+    assert [(f.rule, f.subject, f.new) for f in joined] == [
+        ("a", "x", True),
+        ("a", "y", True),
+        ("b", "", True),  # on both sides before: that explains no change
+        ("b", "", False),
+    ]

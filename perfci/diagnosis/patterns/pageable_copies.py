@@ -20,8 +20,8 @@ STEPS_RATIO = 0.5
 COST_RATIO = 0.01
 """Below 1 % of the step's wall time nobody would feel the change."""
 
-_DIRECTIONS = {OperationKind.H2D: "host to device", OperationKind.D2H: "device to host"}
-_ADVICE = {
+DIRECTIONS = {OperationKind.H2D: "host to device", OperationKind.D2H: "device to host"}
+ADVICE = {
     OperationKind.H2D: (
         "Put the batch into pinned memory and let the copy run beside the computation: `DataLoader(..., "
         "pin_memory=True)` and `batch = batch.to(device, non_blocking=True)`. Tensors made by hand: "
@@ -45,7 +45,7 @@ def _groups(view: TraceView) -> Iterator[Finding]:
     if view.steps_per_rank < MIN_STEPS:
         return
     large = operations.pageable & view.in_step & (operations.moved_bytes > STAGED_BYTES)
-    for kind in _DIRECTIONS:
+    for kind in DIRECTIONS:
         for phase in np.unique(operations.phase[large & (operations.kind == kind)]):
             rows = np.flatnonzero(large & (operations.kind == kind) & (operations.phase == phase)).astype(np.int64)
             found = _finding(view, kind, view.timeline.phases[phase], rows)
@@ -63,7 +63,7 @@ def _finding(view: TraceView, kind: OperationKind, phase: str, rows: Int64) -> F
     if (view.per_step(operations.step[rows]) > 0).mean() < STEPS_RATIO or share < COST_RATIO:
         return None
     moved_bytes, steps = int(operations.moved_bytes[rows].sum()), view.step_count
-    direction = _DIRECTIONS[kind]
+    direction = DIRECTIONS[kind]
     return Finding(
         rule=NAME,
         phase=phase,
@@ -77,6 +77,6 @@ def _finding(view: TraceView, kind: OperationKind, phase: str, rows: Int64) -> F
             ratio("share of the step", share),
         ),
         confidence=Confidence.HIGH,
-        advice=_ADVICE[kind],
+        advice=ADVICE[kind],
         docs=DOCS,
     )
