@@ -5,6 +5,7 @@ from types import ModuleType
 
 from perfci.diagnosis.pair_patterns import (
     float32_matmul,
+    kept_activations,
     new_pageable_uploads,
     slower_kernels,
     unfused_optimizer,
@@ -12,7 +13,13 @@ from perfci.diagnosis.pair_patterns import (
 from perfci.diagnosis.pair_view import Measured, PairView
 from perfci.model.finding import Confidence, Finding
 
-PAIR_RULES: tuple[ModuleType, ...] = (float32_matmul, unfused_optimizer, new_pageable_uploads, slower_kernels)
+PAIR_RULES: tuple[ModuleType, ...] = (
+    float32_matmul,
+    unfused_optimizer,
+    new_pageable_uploads,
+    kept_activations,
+    slower_kernels,
+)
 """Modules with NAME, DOCS and ``find(pair: PairView) -> Iterable[Finding]``. Built in, not plug-ins: they read what
 runs store, which is no stable interface yet (docs/decisions/0106-rules-over-a-pair.md)."""
 
