@@ -1,6 +1,7 @@
 """``perfci baseline``: reviewed baseline files."""
 
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -33,6 +34,7 @@ def accept(
     from perfci.pipeline.baselines import accept as accept_levels  # noqa: PLC0415  (paid for only when used)
     from perfci.pipeline.stored import open_to_read  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.report.baselines import accepted_text  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     configured = bool(workspace.project.sections)
@@ -40,39 +42,51 @@ def accept(
     if not names:
         raise UsageError("no workload was named, and perfci.yaml lists none", todo="name them with -w")
     with open_to_read(workspace.project) as store:
-        paths = accept_levels(
+        views = accept_levels(
             workspace, store, revision=revision, workloads=names, reason=reason, on=datetime.now(UTC).date()
         )
-    for path in paths:
-        click.echo(f"wrote {path}; review and commit it")
+    click.echo(accepted_text(views), nl=False)
+    click.echo(f"review and commit {'it' if len(views) == 1 else 'them'}")
 
 
 @baseline.command()
+@click.option(
+    "-w", "--workload", "patterns", multiple=True, metavar="PATTERN", help="Only these, with all their levels."
+)
 @config_options
-def show(*, config_path: Path | None, database_url: str | None) -> None:
-    """List the baseline files."""
+def show(*, patterns: tuple[str, ...], config_path: Path | None, database_url: str | None) -> None:
+    """List the baseline files; with -w also the levels in them."""
     from perfci.config.baselines import read_baselines  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
+    from perfci.report.baselines import listed_text  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
-    found = read_baselines(workspace.project.baselines)
-    if not found:
+    files = read_baselines(workspace.project.baselines)
+    if not files:
         click.echo(f"no baseline files in {workspace.project.baselines}")
-    for path, pinned in found:
-        where = pinned.environment.get("gpu_model") or pinned.environment.get("cpu_model") or "unknown machine"
-        click.echo(
-            f"{path.name}: {pinned.workload} at {pinned.revision.label} on {where}, {len(pinned.levels)} levels, "
-            f"accepted {pinned.accepted_on}: {pinned.reason}"
-        )
+        return
+    found = [
+        (path.name, pinned)
+        for path, pinned in files
+        if not patterns or any(fnmatchcase(pinned.workload, pattern) for pattern in patterns)
+    ]
+    if not found:
+        known = ", ".join(sorted({pinned.workload for _, pinned in files}))
+        raise UsageError(f"no baseline file is about {', '.join(patterns)}", wanted=f"one of: {known}")
+    click.echo(listed_text(found, levels=bool(patterns)), nl=False)
 
 
 @baseline.command()
 @config_options
 def check(*, config_path: Path | None, database_url: str | None) -> None:
-    """Check that all baseline files can be read. Exits 2 with file:line for each fault."""
+    """Check that all baseline files can be read, and warn of those that today's configuration cannot use. Exits 2 with
+    file:line for each fault."""
     from perfci.config.baselines import read_baselines  # noqa: PLC0415
+    from perfci.pipeline.baselines import doubts  # noqa: PLC0415
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     found = read_baselines(workspace.project.baselines)
+    for text in doubts(workspace):
+        click.echo(f"warning: {text}", err=True)
     click.echo(f"ok: {len(found)} baseline file{'s' if len(found) != 1 else ''} in {workspace.project.baselines}")

@@ -70,6 +70,16 @@ class Project:
         """All workload names, in the order of the configuration."""
         return tuple(section.name for section, _, _ in self.sections)
 
+    def definition_hashes(self) -> dict[str, frozenset[str]]:
+        """For each workload the hashes of its definition, one for each preset and for none."""
+        return {
+            section.name: frozenset(
+                _workload(section, definition, folder, self.general, preset=preset).spec.definition_hash
+                for preset in (None, *section.presets)
+            )
+            for section, definition, folder in self.sections
+        }
+
     def knows(self, pattern: str) -> bool:
         """True when a configured workload matches the glob or ``tag:NAME``."""
         return any(_matches(section, pattern) for section, _, _ in self.sections)

@@ -1,16 +1,19 @@
 """Accepted levels: reviewed baseline files, and the measured runs of the reference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
-from perfci.config.baselines import read_baselines, write_baseline
+from perfci.config.baselines import read_baseline, read_baselines, write_baseline
 from perfci.errors import UsageError
-from perfci.model.baseline import PinnedBaseline
+from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.environment import Environment, key_differences
 from perfci.model.run import Note, Revision, Run
-from perfci.pipeline.judging import environment_of
+from perfci.model.settings import JudgeSettings
+from perfci.pipeline.floors import Floors
+from perfci.pipeline.judging import environment_of, with_gates
 from perfci.pipeline.workspace import Workspace
+from perfci.report.baselines import AcceptedView
 from perfci.stats.collect import statistics_of
 from perfci.stats.pinned import pin
 from perfci.store.store import Store
@@ -18,36 +21,114 @@ from perfci.store.store import Store
 
 def accept(
     workspace: Workspace, store: Store, *, revision: str, workloads: Sequence[str], reason: str, on: date
-) -> tuple[Path, ...]:
-    """Write the stored levels of a revision as reviewed baselines, one file per workload and environment.
+) -> tuple[AcceptedView, ...]:
+    """Write the stored levels of a revision as reviewed baselines, one file per workload, in the environment measured
+    last. A file about the same environment is replaced; the budgets that reviewers wrote into it stay.
 
-    Raises UsageError without a reason, or when the revision has no usable runs of a workload.
+    Raises UsageError without a reason, or when the revision has no usable runs of a workload: then nothing is written.
     """
     if not reason.strip():
         raise UsageError("no reason given", wanted="--reason: why these levels are right; reviewers will read it")
     identity = identity_of(workspace, store, revision)
-    written = []
-    for workload in workloads:
-        runs = [run for run in store.runs(workload, identity) if not run.spoiled]
-        if not runs:
+    stored = {name: store.runs(name, identity) for name in workloads}
+    for name, runs in stored.items():
+        if all(run.spoiled for run in runs):
+            spoiled = f" (all {len(runs)} were spoiled)" if runs else ""
             raise UsageError(
-                f"{revision} has no usable runs of {workload}", todo=f"perfci run {revision} -w {workload} -n 4"
+                f"{revision} has no usable runs of {name}{spoiled}", todo=f"perfci run {revision} -w {name} -n 4"
             )
-        newest = max(runs, key=lambda run: run.launch.started_at).environment.key
-        same = [run for run in runs if run.environment.key == newest]
-        declared = statistics_of(workspace.project.judge, same)
-        written.append(
-            write_baseline(
-                workspace.project.baselines,
-                pin(
-                    same,
-                    reason=reason,
-                    accepted_on=on.isoformat(),
-                    statistics_of=declared,
-                ),
+    settings = _all_gates(workspace)
+    floors = Floors(store, settings)
+    views = []
+    for runs in stored.values():
+        taken, left_out = _newest_environment(runs)
+        new = pin(
+            taken,
+            reason=reason,
+            accepted_on=on.isoformat(),
+            floors=floors.of_history(taken[0].workload, taken[0].environment),
+            statistics_of=statistics_of(settings, taken),
+        )
+        before = pinned_for(workspace, new.workload, new.environment)
+        if before is not None:
+            new = _with_budgets_of(before, new)
+        path = write_baseline(workspace.project.baselines, new)
+        gates = (
+            (level.phase, level.metric)
+            for level in new.levels
+            if settings.gate_for(workload=new.workload, phase=level.phase, metric=level.metric) is not None
+        )
+        views.append(
+            AcceptedView(
+                path=str(path), accepted=read_baseline(path), replaced=before, gated=frozenset(gates), left_out=left_out
             )
         )
-    return tuple(written)
+    return tuple(views)
+
+
+def _gated(pinned: PinnedBaseline, settings: JudgeSettings) -> list[PinnedLevel]:
+    """The levels that can fail a comparison."""
+    return [
+        level
+        for level in pinned.levels
+        if settings.gate_for(workload=pinned.workload, phase=level.phase, metric=level.metric) is not None
+    ]
+
+
+def _all_gates(workspace: Workspace) -> JudgeSettings:
+    project = workspace.project
+    return with_gates(project.judge, project.select() if project.sections else ())
+
+
+def _newest_environment(runs: Sequence[Run]) -> tuple[list[Run], tuple[str, ...]]:
+    """The usable runs in the environment measured last, and what was left out."""
+    usable = [run for run in runs if not run.spoiled]
+    newest = max(usable, key=lambda run: run.launch.started_at)
+    taken = [run for run in usable if run.environment.key == newest.environment.key]
+    left_out = [f"{len(runs) - len(usable)} spoiled launches"] if len(usable) < len(runs) else []
+    others: dict[str, int] = {}
+    for run in usable:
+        if run.environment.key != newest.environment.key:
+            about = differing(run.environment, newest.environment)
+            others[about] = others.get(about, 0) + 1
+    left_out += [f"{count} launches in another environment: {about}" for about, count in others.items()]
+    return taken, tuple(left_out)
+
+
+def _with_budgets_of(before: PinnedBaseline, new: PinnedBaseline) -> PinnedBaseline:
+    budgets = {(level.phase, level.metric): level.budget_ratio for level in before.levels}
+    levels = (replace(level, budget_ratio=budgets.get((level.phase, level.metric))) for level in new.levels)
+    return replace(new, levels=tuple(levels))
+
+
+def differing(one: Environment, other: Environment) -> str:
+    """The fields of two comparability keys that differ, as text."""
+    return ", ".join(
+        f"{d.field} {d.baseline or 'unknown'} → {d.candidate or 'unknown'}" for d in key_differences(one, other)
+    )
+
+
+def doubts(workspace: Workspace) -> tuple[str, ...]:
+    """What is questionable about files that can be read: they will never be used as the configuration is today, or
+    cannot judge what it gates."""
+    settings = _all_gates(workspace)
+    definitions = workspace.project.definition_hashes()
+    found = []
+    for path, pinned in read_baselines(workspace.project.baselines):
+        known = definitions.get(pinned.workload)
+        if definitions and known is None:
+            found.append(f"{path.name}: perfci.yaml knows no workload {pinned.workload}")
+        elif known is not None and pinned.environment.get("workload_hash") not in known:
+            found.append(
+                f"{path.name}: the workload {pinned.workload} was defined otherwise when this was accepted, so it is "
+                "not used: accept it anew"
+            )
+        gated = _gated(pinned, settings)
+        if not gated:
+            found.append(f"{path.name}: holds no level of anything that is gated")
+        elif any(level.exact is None and level.deviation is None for level in gated):
+            found.append(f"{path.name}: accepted from one launch, only counts can be judged by it")
+    return tuple(found)
 
 
 def identity_of(workspace: Workspace, store: Store, text: str) -> str:
@@ -112,10 +193,7 @@ def pinned_notes(workspace: Workspace, store: Store, workload: str, candidate: S
     files = [(path, p) for path, p in read_baselines(workspace.project.baselines) if p.workload == workload]
     if files and not any(p.environment.key == environment.key for _, p in files):
         path, other = files[0]
-        differences = ", ".join(
-            f"{d.field} {d.baseline or 'unknown'} → {d.candidate or 'unknown'}"
-            for d in key_differences(other.environment, environment)
-        )
+        differences = differing(other.environment, environment)
         notes.append(Note(code="baseline-of-another-environment", text=f"{path.name} was not used: {differences}"))
     reference = workspace.project.general.reference
     if reference is not None and not any(p.reason == f"reference {reference}" for p in used):

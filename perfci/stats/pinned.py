@@ -10,6 +10,7 @@ import numpy as np
 from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.comparison import Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment, key_differences
+from perfci.model.history import NoiseLevel
 from perfci.model.metrics import Kind, Statistic
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
@@ -19,7 +20,6 @@ from perfci.stats.evidence import Evidence, evidence_of, resolution
 from perfci.stats.gates import LookPlan
 from perfci.stats.interval import Moments, welch_from_moments
 from perfci.stats.judge import gate_of, judge_series, never_measured, plain_row
-from perfci.stats.noise import NoiseFloor
 from perfci.stats.numerics import losses_outside
 from perfci.stats.power import two_state_chance
 
@@ -34,7 +34,7 @@ def pin(
     *,
     reason: str,
     accepted_on: str,
-    floors: Mapping[SeriesKey, NoiseFloor] | None = None,
+    floors: Mapping[SeriesKey, NoiseLevel] | None = None,
     statistics_of: Mapping[SeriesKey, Statistic] | None = None,
 ) -> PinnedBaseline:
     """The levels of one side as a baseline to accept. Needs at least one usable run; all of one environment key (raises
