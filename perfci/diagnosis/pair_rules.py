@@ -7,6 +7,7 @@ from perfci.diagnosis.pair_patterns import (
     float32_matmul,
     kept_activations,
     new_pageable_uploads,
+    periodic_waits,
     slower_kernels,
     unfused_optimizer,
 )
@@ -16,6 +17,7 @@ from perfci.model.finding import Confidence, Finding
 PAIR_RULES: tuple[ModuleType, ...] = (
     float32_matmul,
     unfused_optimizer,
+    periodic_waits,
     new_pageable_uploads,
     kept_activations,
     slower_kernels,

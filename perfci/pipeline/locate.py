@@ -14,7 +14,7 @@ from perfci.pipeline.bench import Bench
 from perfci.probe.attach import attach_locations, kernel_location, new_operators
 from perfci.probe.locations import Location, environment, read_locations
 
-_LOCATED_RULES = {"accidental-sync", "allocator-churn", "pageable-copies", "copies-not-overlapped"}
+_LOCATED_RULES = {"accidental-sync", "allocator-churn", "pageable-copies", "copies-not-overlapped", "periodic-waits"}
 _GROWN = {KernelChangeKind.NEW, KernelChangeKind.MORE_LAUNCHES}
 
 

@@ -24,9 +24,9 @@ _GROWS = {KernelChangeKind.NEW, KernelChangeKind.MORE_LAUNCHES}
 
 
 def attach_locations(findings: Sequence[Finding], locations: Sequence[Location]) -> tuple[Finding, ...]:
-    """The findings in their order, those of accidental-sync, allocator-churn, pageable-copies and copies-not-overlapped
-    with the place that holds more than MAJORITY of the matching events of their phase (waits by number, copies by
-    bytes).
+    """The findings in their order, those of accidental-sync, periodic-waits, allocator-churn, pageable-copies and
+    copies-not-overlapped with the place that holds more than MAJORITY of the matching events of their phase (waits by
+    number, copies by bytes).
 
     A finding keeps the location it has. Without matching events, or with no place that holds the majority (events of no
     known place count against every other), it stays without one.
@@ -48,6 +48,9 @@ def _attach(finding: Finding, locations: Sequence[Location]) -> Finding:
         place = _majority(_in_phase(fitting, finding.phase), lambda x: x.bytes_per_step)
     elif finding.rule == "allocator-churn":
         fitting = [x for x in locations if x.kind is LocationKind.SYNC and x.name == "torch.cuda.empty_cache"]
+        place = _majority(_in_phase(fitting, finding.phase), lambda x: x.count_per_step)
+    elif finding.rule == "periodic-waits":
+        fitting = [x for x in locations if x.kind is LocationKind.SYNC and x.steps_ratio < EVERY_STEP_RATIO]
         place = _majority(_in_phase(fitting, finding.phase), lambda x: x.count_per_step)
     else:
         return finding

@@ -79,6 +79,13 @@ def test_emptying_the_cache_explains_allocator_churn():
     assert line_for(every[:2], rule="allocator-churn", subject="device memory") is None
 
 
+def test_a_wait_in_some_steps_explains_periodic_waits():
+    every = [at(1), at(2, count_per_step=0.1, steps_ratio=0.1)]
+    assert line_for(every, rule="periodic-waits", subject="every 10 steps") == 2
+    assert line_for(every, rule="periodic-waits", subject="every 10 steps", phase="forward") is None
+    assert line_for(every[:1], rule="periodic-waits", subject="every 10 steps") is None
+
+
 def test_phases():
     inner = at(5, phases=("attention", "forward"))
     assert line_for([inner], phase="attention") == 5
