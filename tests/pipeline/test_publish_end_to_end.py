@@ -11,8 +11,9 @@ import pytest
 from publish_world import CONFIG, run, sides, spoiled
 
 from perfci.config.baselines import write_baseline
+from perfci.errors import BackendError
 from perfci.stats.pinned import pin
-from perfci.store.store import open_store
+from perfci.store.store import Store, open_store
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCRIPT = Path(__file__).parents[2] / ".github" / "actions" / "perfci" / "run.sh"
@@ -351,6 +352,48 @@ def test_without_a_token_or_a_database_the_verdict_is_still_given(world):
     assert done.returncode == 3, done.stderr
     assert "hunter2" not in done.stderr + done.stdout + world.summary.read_text()
     assert "database could not be reached" in world.shown()[0]
+
+
+def break_database(monkeypatch, method):
+    """From now on this method of every database but the ones in memory fails."""
+    works = getattr(Store, method)
+
+    def broken(self, *arguments, **more):
+        if self.name != "sqlite://":
+            raise BackendError("the database went away")
+        return works(self, *arguments, **more)
+
+    monkeypatch.setattr(Store, method, broken)
+
+
+@pytest.mark.parametrize(
+    "method", ["add_runs", "add_comparison", "measured_commits", "acknowledgements", "noise_levels"]
+)
+def test_a_database_that_fails_half_way_takes_no_verdict_away(world, monkeypatch, method):
+    """A push uses the database for all it can do; the level to judge by is a reviewed file."""
+    level = [run(world.base, pair=i, position=i) for i in range(5)]
+    write_baseline(world.trusted / "baselines", pin(level, reason="agreed", accepted_on="2026-01-01"))
+    pushed = [run(world.base, pair=i, position=50 + i, syncs=2) for i in range(5)]
+    bundle = world.bundle(*pushed, revisions=world.base, run_id=600)
+    break_database(monkeypatch, method)
+    done = world.publish(*world.push(world.base, 600), bundle)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("the database went away") == 1
+    assert check(world)["conclusion"] == "failure"
+    judged_without = method in ("measured_commits", "noise_levels")
+    assert ("noise floors, history and earlier acceptances are not known" in done.stdout) == judged_without
+
+
+def test_a_refused_bundle_overwrites_no_result_when_a_regression_is_accepted(world):
+    bundle = world.bundle(*sides(world.base, world.head, slower=0.06))
+    assert world.publish(*world.fork(), bundle).returncode == 3
+    world.server.state.permissions["alice"] = "write"
+    world.server.state.pulls[7]["labels"].append(LABEL)
+    event = world.comment(f"/perf accept {world.head} correctness comes first")
+    before = world.shown()
+    bundle.write_bytes(gzip.compress(b"{}"))
+    assert world.publish(*event, bundle).returncode == 5
+    assert world.shown() == before
 
 
 def step(world, mode, name="push", payload=None, *, cwd=None, **environ):

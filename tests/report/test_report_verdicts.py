@@ -1,6 +1,7 @@
 """One definition of the verdict: headline, counts and rows of every format agree, and nothing unknown is green."""
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +14,7 @@ from perfci.model.comparison import Reason, Side
 from perfci.model.verdict import Verdict
 from perfci.report import html_page, json_document, junit, markdown, text
 from perfci.report.headline import comparison_headline
+from perfci.report.quantities import interval_text
 from perfci.report.ranking import phases_on_one_side
 from perfci.report.view import view_of
 from perfci.report.wording import Status
@@ -161,6 +163,17 @@ def test_nothing_is_new_where_a_side_was_not_measured():
         assert not phases_on_one_side(situations.SITUATIONS[name]().workloads[0])
     only = situations.workload((phase_row("step", None, 3e6), phase_row("forward", None, 2e6)))
     assert not phases_on_one_side(only)
+
+
+@pytest.mark.parametrize("low", [-1.0, -math.inf])
+def test_launches_that_bound_nothing_have_no_interval(low):
+    """One launch a side: an effect down to -100 % and up without end is not an interval to print."""
+    row = situations.noisy("step", "unprofiled_wall_ns", 40e6, 42e6, verdict=Verdict.INCONCLUSIVE)
+    row = replace(row, effect=replace(row.effect, low_ratio=low, high_ratio=math.inf))
+    said = comparison_headline(situations.comparison(situations.workload((row,))))
+    assert "+5.0% (no interval, budget 2%)" in said
+    assert interval_text(row.effect) == "unbounded"
+    assert interval_text(replace(row.effect, low_ratio=-0.5)) == "−50.0 … +∞%"
 
 
 def test_baseline_zero_is_not_computable():
