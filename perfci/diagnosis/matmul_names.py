@@ -2,6 +2,7 @@
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Precision(StrEnum):
@@ -32,6 +33,7 @@ _FLOAT32 = re.compile(r"_f32f32_f32f32_f32(?:_|$)|(?<![a-z])s(?:gemm|cudnn)(?![a
 f32f32_tf32f32_f32 is TF32. ``sgemm`` is the name of the float32 product since the first BLAS."""
 
 
+@lru_cache(maxsize=4096)
 def matmul_precision(name: str) -> Precision | None:
     """The precision of a kernel that multiplies matrices, None for other kernels and for names that do not say it.
 

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from perfci.model.run import KernelStat, Series
 
+Values = tuple[int | float, ...]
+"""One value per step, or one for the run."""
+
 
 class Measured(Protocol):
     """What a pair rule reads of one process launch: stored runs have it, and extractions of a trace."""
@@ -50,19 +53,36 @@ class SideView:
     @cached_property
     def phases(self) -> tuple[str, ...]:
         """Phases in which any launch ran kernels, sorted."""
-        return tuple(sorted({kernel.phase for launch in self.launches for kernel in launch.kernels}))
+        return tuple(sorted(self._kernels))
+
+    @cached_property
+    def _kernels(self) -> dict[str, list[tuple[int, KernelStat]]]:
+        """Kernels by phase, each with the index of its launch."""
+        found: dict[str, list[tuple[int, KernelStat]]] = defaultdict(list)
+        for index, launch in enumerate(self.launches):
+            for kernel in launch.kernels:
+                found[kernel.phase].append((index, kernel))
+        return dict(found)
+
+    @cached_property
+    def _series(self) -> dict[tuple[str, str], list[Values]]:
+        """Values by phase and metric, in the order of the launches."""
+        found: dict[tuple[str, str], list[Values]] = defaultdict(list)
+        for launch in self.launches:
+            for series in launch.series:
+                found[series.phase, series.metric].append(series.values)
+        return dict(found)
 
     def amounts(self, phase: str, group_of: Callable[[str], str | None]) -> dict[str, Amount]:
         """Launches and time of the phase's kernels by group; kernels of the group None are left out. A group that a
         launch lacks is zero there."""
         counts: dict[str, list[int]] = defaultdict(lambda: [0] * len(self.launches))
         times_ns: dict[str, list[int]] = defaultdict(lambda: [0] * len(self.launches))
-        for index, launch in enumerate(self.launches):
-            for kernel in launch.kernels:
-                group = group_of(kernel.name) if kernel.phase == phase else None
-                if group is not None:
-                    counts[group][index] += kernel.count
-                    times_ns[group][index] += kernel.total_ns
+        for index, kernel in self._kernels.get(phase, ()):
+            group = group_of(kernel.name)
+            if group is not None:
+                counts[group][index] += kernel.count
+                times_ns[group][index] += kernel.total_ns
         steps = [launch.step_count for launch in self.launches]
         return {
             group: Amount(
@@ -72,20 +92,24 @@ class SideView:
             for group in counts
         }
 
-    def amount(self, phase: str, belongs: Callable[[str], bool]) -> Amount:
-        """Launches and time of the phase's kernels whose name belongs; zeros where there is none."""
+    def amount(self, phase: str, belongs: Callable[[str], bool] = lambda _name: True) -> Amount:
+        """Launches and time of the phase's kernels whose name belongs (default: all); zeros where there is none."""
         zeros = (Fraction(0),) * len(self.launches)
         found = self.amounts(phase, lambda name: "all" if belongs(name) else None)
         return found.get("all", Amount(launches=zeros, time_ns=zeros))
 
-    def values(self, phase: str, metric: str) -> tuple[tuple[int | float, ...], ...]:
+    @cached_property
+    def kernel_time_ns(self) -> Fraction:
+        """Kernel time of all phases per step, mean of the launches."""
+        return sum((self.amount(phase).time_mean_ns for phase in self.phases), Fraction(0))
+
+    def values(self, phase: str, metric: str) -> tuple[Values, ...]:
         """The values of a metric in every launch that measured it."""
-        found = [s.values for launch in self.launches for s in launch.series if (s.phase, s.metric) == (phase, metric)]
-        return tuple(found)
+        return tuple(self._series.get((phase, metric), ()))
 
     def measured_phases(self, metric: str) -> tuple[str, ...]:
         """Phases in which any launch measured the metric, in the order of their first series."""
-        return tuple(dict.fromkeys(s.phase for launch in self.launches for s in launch.series if s.metric == metric))
+        return tuple(phase for phase, measured in self._series if measured == metric)
 
     def means(self, phase: str, metric: str) -> tuple[float, ...]:
         """Mean over the steps of each launch that measured the metric."""
@@ -104,8 +128,8 @@ class PairView:
         """Phases with kernels on either side, sorted."""
         return tuple(sorted({*self.baseline.phases, *self.candidate.phases}))
 
-    def amounts(self, phase: str, belongs: Callable[[str], bool]) -> tuple[Amount, Amount]:
-        """Launches and time of some kernels of a phase, baseline and candidate."""
+    def amounts(self, phase: str, belongs: Callable[[str], bool] = lambda _name: True) -> tuple[Amount, Amount]:
+        """Launches and time of some kernels (default: all) of a phase, baseline and candidate."""
         return self.baseline.amount(phase, belongs), self.candidate.amount(phase, belongs)
 
     def grown(self, phase: str, metric: str) -> float:

@@ -185,7 +185,7 @@ def test_rows_of_the_table_name_what_exists(row):
     script = (ROOT / "workloads" / row["workload"] / "train.py").read_text()
     known = set(re.findall(r'phases\.phase\("(\w+)"\)', script)) | {"data", "log", *PSEUDO_PHASES}
     assert set(row["phases"]) <= known
-    assert bool(row["metrics"]) == (row["fault"] != "none")
+    assert bool(row["metrics"]) == bool(row["rules"]) == (row["fault"] != "none")
 
 
 def test_the_page_shows_the_table():

@@ -43,7 +43,7 @@ def _findings(pair: PairView) -> Iterator[Finding]:
         if extra_ns <= 0:
             continue
         replaced = max(cut_after.launches) < min(cut_before.launches)
-        share = extra_ns / float(pair.candidate.amount(phase, lambda _: True).time_mean_ns)
+        share = extra_ns / float(pair.candidate.amount(phase).time_mean_ns)
         more = times(float(full_after.launches_mean - full_before.launches_mean))
         products = "matrix products in float32"
         what = f"{products} instead of on tensor cores" if replaced else f"more {products}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from perfci.diagnosis.pair_view import PairView, SideView
+from perfci.diagnosis.pair_view import PairView
 from perfci.diagnosis.patterns.validation_autograd import VALIDATION_PHASES
 from perfci.diagnosis.rule import percent, ratio, time, volume
 from perfci.model.finding import Confidence, Finding
@@ -36,11 +36,11 @@ def find(pair: PairView) -> Iterable[Finding]:
     validation = [phase for phase in pair.baseline.phases if phase.strip().lower() in VALIDATION_PHASES]
     before = [value for values in pair.baseline.values(RUN, PEAK) for value in values]
     after = [value for values in pair.candidate.values(RUN, PEAK) for value in values]
-    if not validation or not before or not after or min(after) < (1 + GROWTH_RATIO) * max(before):
+    if not validation or not before or not after or not 0 < (1 + GROWTH_RATIO) * max(before) <= min(after):
         return ()
-    if any(len({*old.launches, *new.launches}) > 1 for old, new in (pair.amounts(p, _any) for p in pair.phases)):
+    if any(len({*old.launches, *new.launches}) > 1 for old, new in map(pair.amounts, pair.phases)):
         return ()
-    was_ns, now_ns = _kernel_ns(pair.baseline), _kernel_ns(pair.candidate)
+    was_ns, now_ns = float(pair.baseline.kernel_time_ns), float(pair.candidate.kernel_time_ns)
     if abs(now_ns - was_ns) > TIME_RATIO * was_ns:
         return ()
     was, now = median(before), median(after)
@@ -63,12 +63,3 @@ def find(pair: PairView) -> Iterable[Finding]:
             docs=DOCS,
         ),
     )
-
-
-def _any(_name: str) -> bool:
-    return True
-
-
-def _kernel_ns(side: SideView) -> float:
-    """Kernel time of all phases per step, mean of the launches."""
-    return float(sum(side.amount(phase, _any).time_mean_ns for phase in side.phases))

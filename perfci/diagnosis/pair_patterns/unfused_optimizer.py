@@ -61,7 +61,7 @@ def _findings(pair: PairView) -> Iterator[Finding]:
     for phase in pair.phases:
         if phase.strip().lower() not in OPTIMIZER_PHASES:
             continue
-        before, after = pair.amounts(phase, lambda _: True)
+        before, after = pair.amounts(phase)
         if min(after.launches) < GROWTH_RATIO * max(before.launches):
             continue
         for way in _WAYS:
