@@ -7,7 +7,8 @@ from pathlib import Path
 from perfci.capture.launch import launch
 from perfci.config.load import Workload
 from perfci.errors import MeasurementError
-from perfci.model.comparison import KernelChangeKind, WorkloadComparison
+from perfci.model.comparison import KernelChange, KernelChangeKind, WorkloadComparison
+from perfci.model.finding import Finding
 from perfci.model.run import Note
 from perfci.model.settings import Collector
 from perfci.pipeline.bench import Bench
@@ -15,6 +16,7 @@ from perfci.probe.attach import attach_locations, kernel_location, new_operators
 from perfci.probe.locations import Location, environment, read_locations
 
 _LOCATED_RULES = {"accidental-sync", "allocator-churn", "pageable-copies", "copies-not-overlapped", "periodic-waits"}
+_RULES_ON_NEW_KERNELS = {"float32-matmul", "unfused-optimizer"}
 _GROWN = {KernelChangeKind.NEW, KernelChangeKind.MORE_LAUNCHES}
 
 
@@ -43,14 +45,21 @@ def located(
 ) -> WorkloadComparison:
     """The comparison with lines of code at the findings and kernels that leave little doubt."""
     added = new_operators(baseline, candidate)
-    return replace(
-        result,
-        findings=attach_locations(result.findings, candidate),
-        kernel_changes=tuple(
-            replace(change, location=change.location or kernel_location(change, added))
-            for change in result.kernel_changes
-        ),
+    changes = tuple(
+        replace(change, location=change.location or kernel_location(change, added)) for change in result.kernel_changes
     )
+    findings = attach_locations(result.findings, candidate)
+    return replace(
+        result, findings=tuple(_where_the_kernels(finding, changes) for finding in findings), kernel_changes=changes
+    )
+
+
+def _where_the_kernels(finding: Finding, changes: Sequence[KernelChange]) -> Finding:
+    """A finding about new kernels with their place, when all new kernels of its phase come from one."""
+    if finding.location is not None or finding.rule not in _RULES_ON_NEW_KERNELS:
+        return finding
+    places = {change.location for change in changes if change.phase == finding.phase and change.kind in _GROWN}
+    return replace(finding, location=places.pop()) if len(places) == 1 else finding
 
 
 def not_located(error: MeasurementError) -> Note:
