@@ -21,16 +21,17 @@ _MATMUL = re.compile(
 _ATTENTION = re.compile(r"fmha|flash|sdpa", re.IGNORECASE)
 """Fused attention holds products, but its choice of a kernel follows other rules."""
 _REDUCED = re.compile(
-    r"bf16|f(?:p)?16|half|tf32|e4m3|e5m2|fp8|^nvjet_"
+    r"bf16|bfloat16|f(?:p)?16|half|tf32|e4m3|e5m2|fp8|^nvjet_"
     r"|(?<![a-z])[shi](?:884|1688|16816|161616|16832|64x\w+x\w+)\w*gemm|(?<![a-z])hgemm"
     r"|(?<![0-9a-z])(?:i8|s8|u8)",
     re.IGNORECASE,
 )
 """Element types in the name, the shapes of tensor core instructions (s1688gemm without a type is TF32: the CUTLASS
 profiler's names), and nvjet, which has kernels for tensor cores only."""
-_FLOAT32 = re.compile(r"_f32f32_f32f32_f32(?:_|$)|(?<![a-z])s(?:gemm|cudnn)(?![a-z])")
+_FLOAT32 = re.compile(r"_f32f32_f32f32_f32(?:_|$)|(?<![a-z])s(?:gemm|cudnn)(?![a-z])|gemm\w*<(?:int, )?float\b")
 """xmma names say operands, arithmetic and result: f32f32_f32f32_f32 is float32 throughout (and ``ffma`` in its name),
-f32f32_tf32f32_f32 is TF32. ``sgemm`` is the name of the float32 product since the first BLAS."""
+f32f32_tf32f32_f32 is TF32. ``sgemm`` is the name of the float32 product since the first BLAS. cuBLAS's kernels for
+thin matrices are templates on the type (gemmSN_TN_kernel<float, …>)."""
 
 
 @lru_cache(maxsize=4096)

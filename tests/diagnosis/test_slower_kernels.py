@@ -28,7 +28,7 @@ CLEAN = side(50_000, 50_100, 49_900)
 def test_a_slower_product_is_named_with_its_phase_and_cost():
     (finding,) = find(CLEAN, side(52_000, 52_100, 51_900))
     assert (finding.phase, finding.subject, finding.confidence) == ("forward", PRODUCTS, Confidence.MEDIUM)
-    assert finding.title == f"as many kernels take 3.2 % longer in forward, most of it in {PRODUCTS}"
+    assert finding.title == f"the same number of kernels takes 3.2 % longer in forward, most in {PRODUCTS}"
     seen = evidence(finding)
     assert seen["extra time of these kernels per step"] == seen[PRODUCTS] == 6 * 2_000
     assert seen["their time per step, baseline"] == 6 * 50_000 + 20 * 4_000

@@ -128,7 +128,7 @@ def _of_a_kernel(phase: str, growth: _Growth) -> Finding:
         phase,
         growth,
         subject=most,
-        title=f"as many kernels take {_percent(growth.share)} longer in {phase}, most of it in {_short(most)}",
+        title=f"the same number of kernels takes {_percent(growth.share)} longer in {phase}, most in {_short(most)}",
         confidence=Confidence.LOW if growth.few else Confidence.MEDIUM,
         advice=_MORE_WORK,
     )
@@ -166,7 +166,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 48 else f"{name[:47]}…"
+    return name if len(name) <= 40 else f"{name[:39]}…"
 
 
 def _finding(phase: str, growth: _Growth, *, subject: str, title: str, confidence: Confidence, advice: str) -> Finding:
