@@ -18,6 +18,7 @@ from perfci.cli.options import (
     write_output,
 )
 from perfci.errors import ExitCode, UsageError
+from perfci.model.settings import MOST_LAUNCHES
 
 if TYPE_CHECKING:
     from perfci.report.context import Link  # each command pays only for what it uses
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 @click.option("--measure", is_flag=True, help="Measure what is missing, in git worktrees of both revisions.")
 @click.option("--remeasure", is_flag=True, help="Measure both sides anew, whatever is stored.")
 @click.option("--dirty", is_flag=True, help="Take the working tree with its uncommitted changes as the candidate.")
-@click.option("--max-launches", type=click.IntRange(min=1), help="Launches per side at most (default: configuration).")
+@click.option(
+    "--max-launches",
+    type=click.IntRange(min=1, max=MOST_LAUNCHES),
+    help="Launches per side at most (default: configuration).",
+)
 @click.option("--max-minutes", type=click.FloatRange(min=0, max=10_000, min_open=True), help="Measuring time at most.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the launch order (default: drawn and recorded).")
 @lock_clocks_option

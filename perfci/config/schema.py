@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from perfci.model.metrics import METRICS, RUN, STEP, Source, Statistic
-from perfci.model.settings import Collector
+from perfci.model.settings import MOST_LAUNCHES, Collector
 
 
 class _Section(BaseModel):
@@ -132,8 +132,8 @@ class JudgeSection(_Section):
     power: float = Field(
         0.8, gt=0, lt=1, description="chance with which the printed smallest detectable effect is seen"
     )
-    min_launches: int = Field(3, ge=1, description="launches per side before the first decision")
-    max_launches: int = Field(12, ge=1, description="launches per side at most")
+    min_launches: int = Field(3, ge=1, le=MOST_LAUNCHES, description="launches per side before the first decision")
+    max_launches: int = Field(12, ge=1, le=MOST_LAUNCHES, description="launches per side at most")
     max_minutes: float = Field(30.0, gt=0, le=10_000, description="measuring time of one comparison at most")
     statistics: dict[str, Literal["median", "p10"]] = Field(
         default_factory=dict, description="metric: statistic of the steps that makes its sample, where not the default"

@@ -99,6 +99,12 @@ class Note:
     spoils: bool = False
 
 
+MOST_PLANNED_LAUNCHES = 10_000
+"""A longer plan is no plan that anyone measures; the judge lays out every look of a plan, so it must end somewhere."""
+MOST_SESSIONS = 1_000_000
+"""No two revisions are measured more often."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Where in the measuring schedule the run stood.
@@ -124,8 +130,12 @@ class Launch:
     def __post_init__(self) -> None:
         if self.plan is not None and not 1 <= self.plan[0] <= self.plan[1]:
             raise ValueError(f"wanted 1 <= fewest <= most planned launches, got {self.plan}")
+        if self.plan is not None and self.plan[1] > MOST_PLANNED_LAUNCHES:
+            raise ValueError(f"a plan of more than {MOST_PLANNED_LAUNCHES:,} launches per side is implausible")
         if self.session is not None and self.session < 1:
             raise ValueError(f"sessions count from 1, got {self.session}")
+        if self.session is not None and self.session > MOST_SESSIONS:
+            raise ValueError(f"more than {MOST_SESSIONS:,} sessions of two revisions are implausible")
         if self.started_at.tzinfo is None:
             raise ValueError("started_at must carry a time zone")
         if self.duration_ns < 0 or self.pair < 0 or self.position < 0:

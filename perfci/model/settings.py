@@ -64,6 +64,10 @@ class MeasureSettings:
             raise ValueError("launch_timeout_s must be positive")
 
 
+MOST_LAUNCHES = 1000
+"""Launches per side that a plan may ask for. Where a gate needs more, the answer is "not by more launches"."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
     """How runs are judged. ``error_rate`` is the chance of any false regression in one comparison of equal code."""

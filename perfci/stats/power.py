@@ -7,10 +7,9 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
+from perfci.model.settings import MOST_LAUNCHES
 from perfci.stats.interval import t_quantile
 
-MOST_LAUNCHES = 1000
-"""Beyond this the answer is "not by more launches"."""
 FLOOR_LAUNCHES = 8
 """Fewest launches of equal code that make a noise floor: fewer would not show a second level or a long tail."""
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from perfci.model.run import Run
 
 FIRST_SHARE = 0.9
-"""Share of the first session; the k-th later one has ``(1 - FIRST_SHARE) * 2 ** -(k - 1)``: all together at most 1."""
+"""Share of the first session; the k-th has ``(1 - FIRST_SHARE) * 2 ** (1 - k)``: all together at most 1."""
+LAST_HALVED = 29
+"""The last session with half the share of the one before. Halved for ever, the share would soon be too small for a
+number; those that follow divide what is left after this one, slowly, so that the sum stays."""
 
 
 def share_of(session: int | None) -> float:
@@ -15,7 +18,11 @@ def share_of(session: int | None) -> float:
         return 1.0
     if session < 1:
         raise ValueError(f"sessions count from 1, got {session}")
-    return FIRST_SHARE if session == 1 else (1 - FIRST_SHARE) * 2.0 ** (1 - session)
+    if session == 1:
+        return FIRST_SHARE
+    share = (1 - FIRST_SHARE) * 2.0 ** (1 - min(session, LAST_HALVED))
+    late = session - LAST_HALVED
+    return share if late <= 0 else share / (late * (late + 1))  # 1/2 + 1/6 + 1/12 + … = 1
 
 
 def next_session(baseline: Sequence[Run], candidate: Sequence[Run], *, like: Run) -> int:

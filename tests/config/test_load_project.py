@@ -44,6 +44,8 @@ def test_template_is_valid_and_names_every_section() -> None:
         ("judge: {statistics: {wall_ns: p50}}\n", "judge.statistics.wall_ns"),
         ("judge: {max_minutes: .nan}\n", "judge.max_minutes"),
         ("measure: {}\njudge: {}\nmeasure: {}\n", "perfci.yaml:3: measure: given twice (first in line 1)"),
+        ("judge:\n  max_launches: 1001\n", "perfci.yaml:2: judge.max_launches: Input should be less than or"),
+        ("judge: {min_launches: 1000000000}\n", "perfci.yaml:1: judge.min_launches"),
         ("judge: {min_launches: 5, max_launches: 2}\n", "min_launches 5 is above max_launches 2"),
         ("judge: {gates: [{metric: wall_ns, budget: nan%}]}\n", "budget"),
         ("judge: {gates: [{metric: throughput_per_s}]}\n", "write `phase: run`"),

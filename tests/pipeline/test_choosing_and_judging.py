@@ -13,7 +13,7 @@ from perfci.errors import BackendError, UsageError
 from perfci.model.comparison import Comparison, Reason, Row
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
-from perfci.model.run import Revision, Run
+from perfci.model.run import MOST_SESSIONS, Revision, Run
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.pipeline.compare import CompareRequest, keep, run_comparison
@@ -308,6 +308,19 @@ def test_a_repeated_session_is_judged_at_its_share_and_says_so() -> None:
     assert third.rows == at_share.rows
     assert third.rows != judged(numbered(left, 1), numbered(right, 1), SETTINGS).rows
     assert [note.code for note in third.notes if note.code == "repeated-session"] == ["repeated-session"]
+
+
+@pytest.mark.parametrize("session", [30, 1200, MOST_SESSIONS])
+def test_a_very_late_session_is_judged_with_finite_numbers(session: int) -> None:
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6], [1.02e6, 1.022e6, 1.019e6, 1.02e6])
+    sides = [
+        [replace(one, launch=replace(one.launch, plan=(2, 12), session=session)) for one in runs]
+        for runs in (left, right)
+    ]
+    row = gated(judged(*sides, SETTINGS))
+    assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE)
+    assert row.effect is not None
+    assert row.effect.low_ratio < row.effect.value_ratio < row.effect.high_ratio
 
 
 def test_a_session_numbers_itself_from_the_stored_runs_whichever_side_comes_first(tmp_path: Path) -> None:

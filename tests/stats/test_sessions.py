@@ -1,11 +1,13 @@
 """Repeated sessions of one pair of revisions: their number and their share of the error."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from run_builder import paired, run
 
 from perfci.model.environment import Environment
+from perfci.model.run import MOST_SESSIONS
 from perfci.stats.sessions import next_session, share_of
 
 NOW = run({("step", "gpu_busy_ns"): 1e6}, schedule="now")
@@ -13,9 +15,16 @@ NOW = run({("step", "gpu_busy_ns"): 1e6}, schedule="now")
 
 def test_shares_sum_to_no_more_than_the_whole() -> None:
     assert [share_of(k) for k in (None, 1, 2, 3)] == pytest.approx([1.0, 0.9, 0.05, 0.025])
-    assert sum(share_of(k) for k in range(1, 60)) <= 1 + 1e-12
+    assert sum(share_of(k) for k in range(1, 5000)) <= 1 + 1e-12
     with pytest.raises(ValueError, match="count from 1"):
         share_of(0)
+
+
+def test_the_share_falls_and_stays_a_number_however_late_the_session() -> None:
+    shares = [share_of(k) for k in (*range(1, 1300), MOST_SESSIONS)]
+    assert all(later < earlier for earlier, later in pairwise(shares))
+    assert shares[28] == pytest.approx(0.1 * 2**-28)
+    assert shares[-1] > 1e-25, "far from the smallest level that the looks can be planned with"
 
 
 def test_earlier_sessions_are_counted_and_swapping_sides_changes_nothing() -> None:
