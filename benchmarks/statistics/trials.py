@@ -135,10 +135,10 @@ def _upper(samples: Sequence[float]) -> float | None:
     return None if floor is None else floor.upper
 
 
-def adaptive_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:
+def adaptive_on(sessions: Sessions, *, budget: float = 0.02, error_rate: float = 0.01) -> list[Trial]:
     """Comparisons that look after every block and stop when each gate is decided or hopeless."""
     baseline, candidate = samples_of(sessions)
-    wanted = settings(budget=budget, max_launches=baseline.shape[1])
+    wanted = settings(budget=budget, max_launches=baseline.shape[1], error_rate=error_rate)
     trials = []
     for at in range(0, len(baseline) - 2, 3):
         for n in look_sizes(wanted):
@@ -148,3 +148,8 @@ def adaptive_on(sessions: Sessions, *, budget: float = 0.02) -> list[Trial]:
                 break
         trials.append(Trial(verdicts=tuple(row.verdict for row in rows if row.verdict), launches=n))
     return trials
+
+
+def repeated_on(repetitions: Sequence[Sessions], error_rates: Sequence[float]) -> list[list[Trial]]:
+    """The same comparisons measured again and again: for each session its trials, judged at its error rate."""
+    return [adaptive_on(one, error_rate=rate) for one, rate in zip(repetitions, error_rates, strict=True)]

@@ -11,9 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "statistics"))
 
 from noise_models import MODELS, simulate
 from rivals import step_t
-from trials import adaptive_on, calibrated_on, fixed, fixed_on
+from trials import Trial, adaptive_on, calibrated_on, fixed, fixed_on, repeated_on
 
 from perfci.model.verdict import Verdict
+from perfci.stats.sessions import share_of
 
 COMPARISONS = 100
 
@@ -43,6 +44,37 @@ def test_false_passes(name: str) -> None:
     trials = adaptive_on(sessions)
     passes = sum(trial.verdicts.count(Verdict.PASS) for trial in trials)
     assert not_above(passes, 3 * len(trials), 0.01)
+
+
+def measured_again(name: str, *, effect: float, error_rate: float, shared: bool) -> list[list[Trial]]:
+    """Five sessions of the same comparisons, at shares of the error rate or each at all of it."""
+    rng = np.random.default_rng([13, list(MODELS).index(name)])
+    repetitions = [
+        simulate(MODELS[name], rng=rng, sessions=3 * COMPARISONS, launches=12, effect=effect, steps=5) for _ in range(5)
+    ]
+    return repeated_on(repetitions, [error_rate * (share_of(k) if shared else 1) for k in range(1, 6)])
+
+
+@pytest.mark.parametrize("name", ["between", "skewed", "autocorrelated"])
+def test_measuring_again_raises_no_false_alarm_rate(name: str) -> None:
+    """At a rate of 10 %, which so few comparisons can tell from five times as much."""
+    sessions = measured_again(name, effect=0, error_rate=0.1, shared=True)
+    alarmed = np.any([[trial.alarm for trial in trials] for trials in sessions], axis=0)
+    assert not_above(int(alarmed.sum()), COMPARISONS, 0.1)
+
+
+@pytest.mark.parametrize("name", ["quiet", "drift", "load"])
+def test_measuring_again_raises_no_false_pass_rate(name: str) -> None:
+    sessions = measured_again(name, effect=0.02, error_rate=0.1, shared=True)
+    passed = np.any([[[v is Verdict.PASS for v in trial.verdicts] for trial in trials] for trials in sessions], axis=0)
+    assert not_above(int(passed.sum()), passed.size, 0.1)
+
+
+def test_sessions_at_the_full_rate_would_err_more_often_than_declared() -> None:
+    """The test above can fail."""
+    sessions = measured_again("quiet", effect=0.02, error_rate=0.1, shared=False)
+    passed = np.any([[[v is Verdict.PASS for v in trial.verdicts] for trial in trials] for trials in sessions], axis=0)
+    assert not not_above(int(passed.sum()), passed.size, 0.1)
 
 
 def test_power_and_effort() -> None:
