@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from perfci.config.load import Workload
 from perfci.errors import BackendError, UsageError
 from perfci.model.baseline import PinnedBaseline
-from perfci.model.comparison import Comparison, WorkloadComparison
+from perfci.model.comparison import Comparison, Reason, WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.against_files import PINNED_LABEL, compare_with_files, launch_missing, names_against_files
 from perfci.pipeline.baselines import pinned_levels, pinned_notes
 from perfci.pipeline.floors import Floors, by_gate
 from perfci.pipeline.interleave import Measured, Session
-from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
+from perfci.pipeline.judging import environment_of, golden_losses, judge_all, last_session, with_gates
 from perfci.pipeline.locate import located
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import (
@@ -190,7 +190,8 @@ class _Case:
 
     def _was_measured(self, workload: Workload) -> bool:
         """True when both sides were launched together often enough, with today's definition, and more launches within
-        today's limits would decide no further gate."""
+        today's limits would decide no further gate. A gate whose metric one session lacks is looked for in one more:
+        it may be newer than the session. After that it is what cannot be measured here."""
         wanted = workload.spec.definition_hash
         name = workload.spec.name
         chosen = self.runs(name, Measured())
@@ -202,6 +203,9 @@ class _Case:
         if len(places[0] & places[1]) < self.settings.min_launches:
             return False
         judged = self.judge({name: sides[0]}, {name: sides[1]})
+        lacking = any(row.gated and row.reason is Reason.NOT_MEASURED for one in judged for row in one.rows)
+        if lacking and last_session((*sides[0], *sides[1])) in (None, 1):
+            return False
         known = Floors(self.store, self.settings).foresee({name: (*sides[0], *sides[1])})
         return next_action(judged, self.settings, foreseen=by_gate(known, [name])).done
 

@@ -132,18 +132,19 @@ def as_planned(settings: JudgeSettings, runs: Sequence[Run]) -> JudgeSettings:
         settings,
         min_launches=min(fewest for fewest, _ in plans),
         max_launches=max(most for _, most in plans),
-        error_rate=settings.error_rate * share_of(_last_session(runs)),
+        error_rate=settings.error_rate * share_of(last_session(runs)),
     )
 
 
-def _last_session(runs: Sequence[Run]) -> int | None:
+def last_session(runs: Sequence[Run]) -> int | None:
+    """The number of the newest session among these runs; None when none of them tells."""
     return max((run.launch.session for run in runs if run.launch.session is not None), default=None)
 
 
 def _ledger_notes(runs: Sequence[Run]) -> tuple[Note, ...]:
     """What a reader must know of the session: that it is a repetition, or that its runs tell different plans."""
     notes = []
-    session = _last_session(runs)
+    session = last_session(runs)
     if session is not None and session > 1:
         text = (
             f"session {session} of this pair of revisions: judged at {share_of(session):.3g} of the error rate, "

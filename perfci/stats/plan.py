@@ -185,6 +185,8 @@ def _progress(
 
 
 def _state(row: Row, launches: int, settings: JudgeSettings, prediction: Prediction | None) -> GateState:
+    if row.verdict in (Verdict.NOT_MEASURED, Verdict.NOT_COMPARABLE):
+        return GateState.HOPELESS  # nothing is decided, and the next launch of the same session would show no more
     if row.verdict is not Verdict.INCONCLUSIVE:
         return GateState.DECIDED
     if row.reason in _NO_LAUNCH_HELPS:

@@ -1,5 +1,6 @@
 """The ledger of interleaved sessions: what share of the declared error each repetition of a comparison may spend."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from perfci.model.run import Run
@@ -9,6 +10,9 @@ FIRST_SHARE = 0.9
 LAST_HALVED = 29
 """The last session with half the share of the one before. Halved for ever, the share would soon be too small for a
 number; those that follow divide what is left after this one, slowly, so that the sum stays."""
+
+LEAST_LAUNCHES = 2
+"""Fewest usable launches of a side that may decide a noisy gate."""
 
 
 def share_of(session: int | None) -> float:
@@ -28,18 +32,20 @@ def share_of(session: int | None) -> float:
 def next_session(baseline: Sequence[Run], candidate: Sequence[Run], *, like: Run) -> int:
     """The number (from 1) of the session that ``like`` is a launch of, after the stored runs of both revisions.
 
-    Counted are other sessions of the workload and comparability key of ``like`` with a pair that is usable on both
-    sides: a session without one was never looked at. Equal when the sides are swapped.
+    Counted are other sessions of the workload and comparability key of ``like`` in which a noisy gate could have been
+    decided: with usable launches of both sides, and of one at least two. With one launch a side only exact counts are
+    decided, which spend no error; with two of the candidate an accepted level can be judged. Equal when the sides are
+    swapped.
     """
     left, right = (
-        {
-            (run.launch.schedule, run.launch.pair)
+        Counter(
+            run.launch.schedule
             for run in runs
             if run.launch.schedule not in ("", like.launch.schedule)
             and run.workload == like.workload
             and run.environment.key == like.environment.key
             and not run.spoiled
-        }
+        )
         for runs in (baseline, candidate)
     )
-    return 1 + len({schedule for schedule, _ in left & right})
+    return 1 + sum(max(left[schedule], right[schedule]) >= LEAST_LAUNCHES for schedule in left.keys() & right.keys())

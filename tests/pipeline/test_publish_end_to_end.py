@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from publish_world import CONFIG, run, sides, spoiled
+from publish_world import CONFIG, START, run, sides, spoiled
 
 from perfci.config.baselines import write_baseline
 from perfci.errors import BackendError
@@ -17,6 +19,7 @@ from perfci.store.store import Store, open_store
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCRIPT = Path(__file__).parents[2] / ".github" / "actions" / "perfci" / "run.sh"
+HALF_AN_HOUR = timedelta(minutes=30)
 LABEL = "perf-regression-accepted"
 
 
@@ -54,6 +57,25 @@ def test_equal_code_passes_and_publishing_twice_posts_once(world):
     assert json.loads(done.stdout)["verdict"] == "PASS"
     assert [c["conclusion"] for c in world.server.state.checks] == ["success"]
     assert len(world.shown()) == 1
+
+
+def test_the_number_of_a_session_travels_through_a_bundle(world):
+    """The second session of a pair of revisions is judged at its share of the error rate also where it is published."""
+    levels = {}
+    for number in (1, 2):
+        launches = [
+            replace(one, launch=replace(one.launch, plan=(3, 12), session=number))
+            for one in sides(
+                world.base, world.head, slower=0.2, schedule=f"session {number}", start=START + number * HALF_AN_HOUR
+            )
+        ]
+        done = world.publish(*world.fork(), world.bundle(*launches), arguments=("-f", "json"))
+        (workload,) = json.loads(done.stdout)["workloads"]
+        codes = {note["code"] for note in workload["notes"]}
+        assert ("repeated-session" in codes) == (number == 2)
+        (row,) = [row for row in workload["rows"] if row["metric"] == "unprofiled_wall_ns"]
+        levels[number] = 1 - row["effect"]["confidence"]
+    assert levels[2] < levels[1] / 10
 
 
 def test_real_traces_travel_through_a_bundle(world):

@@ -81,6 +81,16 @@ def test_what_cannot_be_compared_is_not_measured_further() -> None:
     assert next_action([gone], SETTINGS).done
 
 
+def test_a_gate_that_was_not_measured_is_not_called_decided() -> None:
+    settings = JudgeSettings(gates=(*SETTINGS.gates, Gate(metric="peak_allocated_bytes", phase="run", required=True)))
+    decision = next_action([judged(0.001, 4, settings=settings)], settings)
+    assert (decision.done, decision.stop) == (True, Stop.HOPELESS)
+    assert {gate.metric: gate.state for gate in decision.gates} == {
+        "gpu_busy_ns": GateState.DECIDED,
+        "peak_allocated_bytes": GateState.HOPELESS,
+    }
+
+
 def test_nothing_measured_yet_goes_on() -> None:
     decision = next_action([judge_workload([], [], SETTINGS, workload="tiny")], SETTINGS)
     assert (decision.done, decision.open_workloads) == (False, ("tiny",))

@@ -6,8 +6,11 @@ from itertools import pairwise
 import pytest
 from run_builder import paired, run
 
+from perfci.model.comparison import Reason
 from perfci.model.environment import Environment
 from perfci.model.run import MOST_SESSIONS
+from perfci.model.settings import Gate, JudgeSettings
+from perfci.stats.judge import judge_workload
 from perfci.stats.sessions import next_session, share_of
 
 NOW = run({("step", "gpu_busy_ns"): 1e6}, schedule="now")
@@ -40,6 +43,24 @@ def test_what_was_never_looked_at_or_is_something_else_does_not_count() -> None:
     spoiled = run({("step", "gpu_busy_ns"): 1e6}, schedule="s", pair=0, spoiled=True)
     assert next_session(left[:1], [spoiled], like=NOW) == 1
     assert next_session(left[:1], right[1:], like=NOW) == 1
+    assert next_session(left, [], like=NOW) == 1
     assert next_session(left, right, like=left[0]) == 1
     assert next_session(left, right, like=replace(NOW, workload="other")) == 1
     assert next_session(left, right, like=replace(NOW, environment=Environment.of({"gpu_model": "other"}))) == 1
+
+
+def test_a_session_that_could_decide_no_noisy_gate_spends_nothing() -> None:
+    left, right = paired([1e6, 1e6], [1.2e6, 1.2e6])
+    gate = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.01),), error_rate=0.4, min_launches=1)
+    for launches, number in ((1, 1), (2, 2)):
+        sides = left[:launches], right[:launches]
+        (row,) = judge_workload(*sides, gate, noise_floors={("step", "gpu_busy_ns"): 1e-9}).rows
+        assert (row.reason is Reason.TOO_FEW_LAUNCHES) == (number == 1), "one launch a side decides nothing noisy"
+        assert next_session(*sides, like=NOW) == number
+
+
+def test_two_launches_of_one_side_may_have_been_held_against_an_accepted_level() -> None:
+    left, right = paired([1e6, 1e6], [1e6, 1e6])
+    assert next_session(left[:1], right, like=NOW) == next_session(right, left[:1], like=NOW) == 2
+    broken = run({("step", "gpu_busy_ns"): 1e6}, schedule="s", pair=1, spoiled=True)
+    assert next_session(left[:1], [right[0], broken], like=NOW) == 1
