@@ -16,7 +16,7 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import named_only, unmeasured, with_failure
 from perfci.pipeline.workspace import Workspace
 from perfci.stats.pinned import count_pinned_gates, judge_pinned
-from perfci.stats.sessions import share_of
+from perfci.stats.sessions import share_of, share_text
 from perfci.store.store import Store
 
 PINNED_LABEL = "@baseline"
@@ -142,7 +142,7 @@ def against_file(
     notes = [Note(code=ACCEPTED_ALONE, text=text)]
     if session > 1:
         text = (
-            f"the launches come from {session} sessions: judged at {100 * share_of(session):.3g} % of the error rate, "
+            f"the launches come from {session} sessions: judged at {share_text(session)}, "
             "because launching again until the answer pleases is how false alarms are made"
         )
         notes.append(Note(code="repeated-session", text=text))

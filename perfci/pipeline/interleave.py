@@ -20,7 +20,7 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
 from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, Stop, next_action
-from perfci.stats.sessions import next_session, share_of
+from perfci.stats.sessions import next_session, share_text
 from perfci.store.store import Store
 
 MOST_ATTEMPTS = 3
@@ -199,9 +199,7 @@ class Session:
             left, right = (self.store.runs(run.workload, side) for side in self._sides)
             self._ordinals[place] = number = next_session(left, right, like=run)
             if number > 1:
-                self.progress.line(
-                    f"{run.workload}: session {number} of this pair, judged at {share_of(number):.3g} of the error rate"
-                )
+                self.progress.line(f"{run.workload}: session {number} of this pair, judged at {share_text(number)}")
         return self._ordinals[place]
 
     def _locate(self, bench: Bench, sides: Mapping[SideName, Worktree], workloads: Sequence[Workload]) -> None:

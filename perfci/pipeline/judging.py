@@ -10,6 +10,7 @@ from perfci.diagnosis.pair_rules import find_between, with_pair_findings
 from perfci.model.baseline import PinnedBaseline
 from perfci.model.comparison import Reason, WorkloadComparison
 from perfci.model.environment import Environment
+from perfci.model.metrics import Kind
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
@@ -18,7 +19,7 @@ from perfci.stats.collect import statistics_of
 from perfci.stats.judge import count_noisy_gates, judge_workload
 from perfci.stats.pinned import count_pinned_gates, join_cumulative, judge_pinned
 from perfci.stats.plan import looks_until
-from perfci.stats.sessions import share_of
+from perfci.stats.sessions import share_of, share_text
 
 FloorsOf = Callable[[str, Sequence[Run]], Mapping[tuple[str, str], float]]
 """Noise floors by (phase, metric) of a workload, known before these runs of both sides were made."""
@@ -86,7 +87,10 @@ def judge_all(
             golden_losses=expected.losses,
             loss_tolerance_ratio=expected.tolerance_ratio,
         )
-        explained = _explained(judged, left, right, (*notes.get(name, ()), *_ledger_notes((*left, *right))))
+        # Plans and sessions concern noisy gates; what is counted exactly is the same under all of them.
+        noisy = any(row.gated and row.kind is Kind.NOISY for row in judged.rows)
+        told = _ledger_notes((*left, *right), settings, pairs) if noisy else ()
+        explained = _explained(judged, left, right, (*notes.get(name, ()), *told))
         if name in too_far:
             explained = _held_back(explained)
         for level in levels[name]:
@@ -141,17 +145,19 @@ def last_session(runs: Sequence[Run]) -> int | None:
     return max((run.launch.session for run in runs if run.launch.session is not None), default=None)
 
 
-def _ledger_notes(runs: Sequence[Run]) -> tuple[Note, ...]:
-    """What a reader must know of the session: that it is a repetition, or that its runs tell different plans."""
+def _ledger_notes(runs: Sequence[Run], settings: JudgeSettings, pairs: int) -> tuple[Note, ...]:
+    """What a reader must know of the session: that it is a repetition, or that its runs tell plans by which their
+    numbers would differ."""
     notes = []
     session = last_session(runs)
     if session is not None and session > 1:
         text = (
-            f"session {session} of this pair of revisions: judged at {share_of(session):.3g} of the error rate, "
+            f"session {session} of this pair of revisions: judged at {share_text(session)}, "
             "because looking again until the answer pleases is how false alarms are made"
         )
         notes.append(Note(code="repeated-session", text=text))
-    if len({(run.launch.plan, run.launch.session) for run in runs}) > 1:
+    each = (as_planned(settings, [run]) for run in runs)
+    if len({(own.error_rate, *((own.max_launches, looks_until(pairs, own)) if pairs else ())) for own in each}) > 1:
         text = "the runs were made under different plans; they are judged by the most careful of them"
         notes.append(Note(code="mixed-plans", text=text))
     return tuple(notes)

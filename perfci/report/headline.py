@@ -1,6 +1,8 @@
 """The verdict in one sentence: what, where, by how much, how sure, why."""
 
+import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from perfci.model.comparison import Comparison, Reason, Row, WorkloadComparison
 from perfci.model.environment import ENVIRONMENT_FIELDS, KeyDifference
@@ -23,6 +25,10 @@ from perfci.report.wording import REASON_TEXTS, Status, metric_title, plural, st
 NAME = 40
 """Names in a sentence are cut shorter than in tables."""
 
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b")
+"""The last line of a Python traceback."""
+_ABOUT_THE_LOG = ("log: ", "its last lines:", "it is empty")
+"""What an error of a launch says between its first line and the log that it quotes."""
 _PAST = {Verdict.REGRESSION: "regressed", Verdict.IMPROVEMENT: "improved"}
 
 
@@ -225,6 +231,9 @@ def _not_comparable(workload: WorkloadComparison, status: Status) -> list[str]:
 
 def _not_measured(workload: WorkloadComparison, status: Status) -> list[str]:
     name = clean(workload.workload, limit=NAME)
+    failed = next((note for note in workload.notes if note.code == "launch-failed"), None)
+    if failed is not None and workload.verdict_override is Verdict.NOT_MEASURED:
+        return [_failure(failed.text)]
     if not workload.baseline_launches and not workload.candidate_launches:
         return [_override_reason(workload, f"{name} has no usable launch on either side")]
     if not workload.candidate_launches:
@@ -235,6 +244,17 @@ def _not_measured(workload: WorkloadComparison, status: Status) -> list[str]:
     if row is not None:
         return [row_phrase(row)]
     return [_override_reason(workload, f"no gated metric of {name} was measured")]
+
+
+def _failure(text: str) -> str:
+    """``candidate topic: the workload failed with exit code 1 (ModuleNotFoundError: No module named 'x')``: what
+    failed, and of the log that is quoted below it the line that says why, else the last one."""
+    lines = text.splitlines() or [""]
+    what = clean(lines[0], limit=160).rstrip(".")
+    below = (line.strip() for line in takewhile(lambda line: line.startswith("    "), lines[1:]))
+    quoted = [line for line in below if line and not line.startswith(_ABOUT_THE_LOG)]
+    why = next((line for line in reversed(quoted) if _EXCEPTION.match(line)), quoted[-1] if quoted else "")
+    return f"{what} ({clean(why, limit=160).rstrip('.')})" if why else what
 
 
 def _override_reason(workload: WorkloadComparison, otherwise: str) -> str:

@@ -11,6 +11,7 @@ LAST_HALVED = 29
 """The last session with half the share of the one before. Halved for ever, the share would soon be too small for a
 number; those that follow divide what is left after this one, slowly, so that the sum stays."""
 
+LEAST_PERCENT_SHOWN = 0.01
 LEAST_LAUNCHES = 2
 """Fewest usable launches of a side that may decide a noisy gate."""
 
@@ -27,6 +28,13 @@ def share_of(session: int | None) -> float:
     share = (1 - FIRST_SHARE) * 2.0 ** (1 - min(session, LAST_HALVED))
     late = session - LAST_HALVED
     return share if late <= 0 else share / (late * (late + 1))  # 1/2 + 1/6 + 1/12 + … = 1
+
+
+def share_text(session: int) -> str:
+    """The share of a session in words: ``5 % of the error rate``."""
+    percent = 100 * share_of(session)
+    number = f"{percent:.3g}" if percent >= LEAST_PERCENT_SHOWN else f"less than {LEAST_PERCENT_SHOWN:g}"
+    return f"{number} % of the error rate"
 
 
 def next_session(baseline: Sequence[Run], candidate: Sequence[Run], *, like: Run) -> int:

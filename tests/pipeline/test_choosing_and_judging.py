@@ -89,7 +89,25 @@ def test_the_recorded_plan_decides_whatever_todays_limits_are() -> None:
     assert as_planned(long, left).max_launches == 4
     mixed = [*left, *planned(right, 3, 9)]
     assert as_planned(long, mixed) == replace(long, min_launches=3, max_launches=9)
-    assert "mixed-plans" in {note.code for note in judged(left, planned(right, 3, 9), long).notes}
+    assert "mixed-plans" in codes(judged(left, planned(right, 3, 9), long))
+
+
+def codes(workload) -> set[str]:
+    return {note.code for note in workload.notes}
+
+
+def test_plans_that_change_no_number_are_not_worth_a_note() -> None:
+    left, right = paired([1e6, 1.001e6, 0.999e6, 1e6], [1.02e6, 1.022e6, 1.019e6, 1.02e6])
+    today = replace(SETTINGS, min_launches=3, max_launches=6)
+    assert "mixed-plans" not in codes(judged(left, planned(right, 3, 6), today)), "runs without a plan have today's"
+    assert "mixed-plans" not in codes(judged(planned(left, 3, 6), planned(right, 4, 6), today)), "the same looks"
+    assert "mixed-plans" in codes(judged(planned(left, 2, 6), planned(right, 4, 6), today))
+    assert "mixed-plans" in codes(judged(planned(left, 3, 6), planned(right, 3, 8), today))
+    one = [replace(r, launch=replace(r.launch, session=1)) for r in right]
+    assert "mixed-plans" in codes(judged(left, one, today)), "another share of the error rate"
+    counts = [run(VALUES, label=side, schedule="s") for side in "ab"]
+    only_counts = replace(today, gates=(Gate(metric="kernel_count"),))
+    assert "mixed-plans" not in codes(judged(counts[:1], planned(counts[1:], 2, 9), only_counts))
 
 
 def test_pinned_levels_share_the_error_rate_with_the_parent() -> None:
@@ -307,7 +325,8 @@ def test_a_repeated_session_is_judged_at_its_share_and_says_so() -> None:
     at_share = judged(planned(left, 4, 4), planned(right, 4, 4), replace(SETTINGS, error_rate=0.05 * 0.025))
     assert third.rows == at_share.rows
     assert third.rows != judged(numbered(left, 1), numbered(right, 1), SETTINGS).rows
-    assert [note.code for note in third.notes if note.code == "repeated-session"] == ["repeated-session"]
+    (note,) = [note for note in third.notes if note.code == "repeated-session"]
+    assert note.text.startswith("session 3 of this pair of revisions: judged at 2.5 % of the error rate, because ")
 
 
 @pytest.mark.parametrize("session", [30, 1200, MOST_SESSIONS])

@@ -11,6 +11,7 @@ import pytest
 import situations
 
 from perfci.model.comparison import Reason, Side
+from perfci.model.run import Note
 from perfci.model.verdict import Verdict
 from perfci.report import html_page, json_document, junit, markdown, text
 from perfci.report.headline import comparison_headline
@@ -101,7 +102,7 @@ def test_junit_agrees_and_nothing_unknown_is_green(name):
         ("mixed", ["gpt: step", "also 4 improved, 3 inconclusive"]),
         ("inconclusive", ["detectable change 31%", "about 140 launches per side"]),
         ("not-comparable", ["driver differs (570.124.06 on the baseline, 575.51.03 on the candidate)", "1 more"]),
-        ("nothing-measured", ["gpt has no usable launch on either side", "before the capture range"]),
+        ("nothing-measured", ["all 6 launches ended before the capture range"]),
         ("workload-vanished", ["H2D count: measured on the baseline, missing on the candidate"]),
         ("first-run", ["no baseline to compare with"]),
         ("pass", ["8 checks passed in gpt", "a change of 0.9% in step unprofiled wall time would have been seen"]),
@@ -212,3 +213,43 @@ def test_higher_is_better_is_worse_when_it_falls():
         assert comparison.verdict is row.verdict
     view = view_of(situations.comparison(situations.workload(rows[1:])), situations.CONTEXT)
     assert "throughput −20.0%" in view.headline
+
+
+LOG = """candidate topic: the workload failed with exit code 1
+    log: /home/ci/.perfci/launches/s/000/launch.log
+    its last lines:
+    Traceback (most recent call last):
+    ModuleNotFoundError: No module named 'x'
+    {more}
+and what another note says"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "headline"),
+    [
+        (
+            LOG.format(more="Generating the report"),
+            "candidate topic: the workload failed with exit code 1 (ModuleNotFoundError: No module named 'x')",
+        ),
+        (
+            LOG.replace("ModuleNotFoundError", "no module").format(more="Killed"),
+            "candidate topic: the workload failed with exit code 1 (Killed)",
+        ),
+        ("baseline main: ended\n    log: /x/launch.log\n    it is empty", "baseline main: ended"),
+        (
+            "prepare failed with exit code 3: make\n    cc\n    no compiler",
+            "prepare failed with exit code 3: make (no compiler)",
+        ),
+    ],
+)
+def test_a_launch_that_failed_leads_the_headline_with_its_reason(failure, headline):
+    none = situations.SITUATIONS["nothing-measured"]()
+    (workload,) = none.workloads
+    for launches in (0, 2):
+        failed = replace(
+            workload,
+            notes=(Note(code="launch-failed", text=failure),),
+            baseline_launches=launches,
+            candidate_launches=launches,
+        )
+        assert comparison_headline(replace(none, workloads=(failed,))) == f"Not measured: {headline}."

@@ -11,7 +11,7 @@ from perfci.model.environment import Environment
 from perfci.model.run import MOST_SESSIONS
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.stats.judge import judge_workload
-from perfci.stats.sessions import next_session, share_of
+from perfci.stats.sessions import next_session, share_of, share_text
 
 NOW = run({("step", "gpu_busy_ns"): 1e6}, schedule="now")
 
@@ -28,6 +28,11 @@ def test_the_share_falls_and_stays_a_number_however_late_the_session() -> None:
     assert all(later < earlier for earlier, later in pairwise(shares))
     assert shares[28] == pytest.approx(0.1 * 2**-28)
     assert shares[-1] > 1e-25, "far from the smallest level that the looks can be planned with"
+
+
+def test_a_share_is_told_in_per_cent() -> None:
+    assert [share_text(k) for k in (1, 2, 3)] == [f"{number} % of the error rate" for number in ("90", "5", "2.5")]
+    assert share_text(40) == "less than 0.01 % of the error rate"
 
 
 def test_earlier_sessions_are_counted_and_swapping_sides_changes_nothing() -> None:
