@@ -65,6 +65,9 @@ def _blocks(view: ReportView) -> Iterable[Block]:
     yield from _notes([note.text for note in view.notes])
     for workload in view.workloads:
         yield from _workload(workload, alone=len(view.workloads) == 1)
+    yield from _list(
+        "Flags:", [f"{code(flag)}: {meaning}" for flag, meaning in view.flag_legend(evidence=False)], _REST
+    )
     yield from _footer(view)
 
 

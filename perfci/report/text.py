@@ -46,12 +46,16 @@ def _report(view: ReportView) -> Iterable[RenderableType]:
     badge = Text(f" {view.status.word.upper()} ", style=f"{_STYLES[view.status]} reverse")
     yield Text.assemble(badge, "  ", _revision(view.baseline), " → ", _revision(view.candidate))
     yield Text(view.headline, style="bold")
-    legend = f"; {MDE_LEGEND}" if view.shows_mde else ""
-    yield Text(f"{checks_text(view)}; false alarm rate of the whole comparison {view.error_rate}{legend}", style="dim")
+    mde = f"; {MDE_LEGEND}" if view.shows_mde else ""
+    yield Text(f"{checks_text(view)}; false alarm rate of the whole comparison {view.error_rate}{mde}", style="dim")
     yield from (_note(note.text, spoils=note.spoils) for note in view.notes)
     for workload in view.workloads:
         yield Text()
         yield from _workload(workload, width=view.context.width, alone=len(view.workloads) == 1)
+    legend = view.flag_legend(evidence=False)
+    if legend:
+        yield _heading("flags")
+        yield from (_bullet(f"{flag}: {meaning}") for flag, meaning in legend)
     yield from _footer(view.context)
 
 

@@ -33,7 +33,7 @@ from perfci.report.quantities import (
     value_text,
 )
 from perfci.report.ranking import by_importance, natural_order
-from perfci.report.wording import KERNEL_CHANGE_TEXTS, REASON_TEXTS, Status, metric_title, status_of
+from perfci.report.wording import KERNEL_CHANGE_TEXTS, REASON_TEXTS, Status, flag_legend, metric_title, status_of
 
 UNCHANGED = "unchanged"
 _UNITS = {unit.value: unit for unit in Unit}
@@ -212,6 +212,11 @@ class ReportView:
     def shows_mde(self) -> bool:
         """True when a check has a minimum detectable effect, whose name readers must be told."""
         return any(row.source.mde_ratio is not None for workload in self.workloads for row in workload.checks)
+
+    def flag_legend(self, *, evidence: bool) -> tuple[tuple[str, str], ...]:
+        """The flags of all checks, and of ``evidence`` without a gate where it is shown in full, with their meaning."""
+        rows = (row for workload in self.workloads for row in (workload.rows if evidence else workload.checks))
+        return flag_legend(flag for row in rows for flag in row.flags)
 
     @property
     def headline_lead(self) -> str:

@@ -1,5 +1,6 @@
 """The words of the reports for verdicts, reasons and metrics: one definition for every format."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from perfci.model.comparison import KernelChangeKind, Reason, Row
@@ -71,6 +72,32 @@ REASON_TEXTS: dict[Reason, str] = {
     Reason.CUMULATIVE: "small changes have added up beyond the budget",
     Reason.ACCEPTED: "a regression that was accepted",
 }
+
+FLAG_TEXTS: dict[str, str] = {
+    "bimodal": "launches of one side fall into two levels",
+    "trend": "launches of one side rise or fall with time",
+    "outlier": "a launch lies far from the others",
+    "trimmed": "wild launches were left out, and as many at the other end",
+    "zero-variance": "all launches are equal; rounding stands in for the noise",
+    "noise-floor": "few launches: known noise counts, as it is larger than the noise seen",
+    "unpaired": "the launches of the sides have no partners; they are compared as two groups",
+    "unpaired-left-out": "launches without a partner on the other side were left out",
+    "not-interleaved": "one side was measured after the other; the interval allows for drift of the machine",
+    "varies": "a count that differs between launches of one side; judged as noise",
+    "zero-samples": "a launch measured 0, so no relative change is computable",
+    "baseline-zero": "the baseline is 0, so no relative change is computable",
+    "not-worse": "not decided, but harm beyond the budget is excluded",
+    "pinned": "compared with the accepted level; the interval allows for drift of the machine since then",
+    "window-differs": "counted over another number of steps than the accepted level",
+}
+"""What the flags of a row mean, in the order of a legend."""
+
+
+def flag_legend(flags: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The flags that appear, each once, with what they mean."""
+    seen = set(flags)
+    return tuple((flag, text) for flag, text in FLAG_TEXTS.items() if flag in seen)
+
 
 KERNEL_CHANGE_TEXTS: dict[KernelChangeKind, str] = {
     KernelChangeKind.NEW: "new",

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -18,7 +19,7 @@ from perfci.report.headline import comparison_headline
 from perfci.report.quantities import interval_text
 from perfci.report.ranking import phases_on_one_side
 from perfci.report.view import view_of
-from perfci.report.wording import Status
+from perfci.report.wording import FLAG_TEXTS, Status
 
 ALL = pytest.mark.parametrize("name", situations.SITUATIONS)
 LEADS = {
@@ -253,3 +254,27 @@ def test_a_launch_that_failed_leads_the_headline_with_its_reason(failure, headli
             candidate_launches=launches,
         )
         assert comparison_headline(replace(none, workloads=(failed,))) == f"Not measured: {headline}."
+
+
+def test_flags_are_explained_where_they_appear_and_only_there():
+    plain = situations.SITUATIONS["regression"]()
+    (workload,) = plain.workloads
+    rows = tuple(
+        replace(row, flags=("trimmed", "outlier") if row.gated else ("unpaired",) if at % 2 else ())
+        for at, row in enumerate(workload.rows)
+    )
+    assert any(row.flags == ("unpaired",) for row in rows)
+    flagged = replace(plain, workloads=(replace(workload, rows=rows),))
+    for module, evidence in ((text, False), (markdown, False), (html_page, True)):
+        said = module.render(flagged, replace(situations.CONTEXT, width=200))
+        assert said.count(FLAG_TEXTS["trimmed"]) == said.count(FLAG_TEXTS["outlier"]) == 1
+        assert said.count(FLAG_TEXTS["unpaired"]) == evidence, "only the page shows all evidence"
+        assert FLAG_TEXTS["bimodal"] not in said
+        assert not any(meaning in module.render(plain, situations.CONTEXT) for meaning in FLAG_TEXTS.values())
+
+
+def test_every_flag_has_its_words_and_its_line_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text()
+    table = page.partition("| flag | meaning |")[2].partition("\n\n")[0]
+    named = [flag for line in table.splitlines()[2:] for flag in re.findall(r"`([\w-]+)`", line.split("|")[1])]
+    assert sorted(named) == sorted(FLAG_TEXTS)
