@@ -214,3 +214,23 @@ def test_sessions_are_counted_for_these_revisions_this_workload_and_this_environ
     assert world.ordinal(first, "main", "topic") == 2
     world.session("topic", "main", name="swapped", hour=5)
     assert world.ordinal(first, "main", "topic") == 3
+
+
+def test_ctrl_c_in_the_first_session_gives_no_verdict_and_spends_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Run] = []
+
+    def interrupted(*_sides, **_) -> Measured:
+        kept.extend(world.session("main", "topic", pairs=1, number=1))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "Session", lambda **_: SimpleNamespace(measure=interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            world.compared("main..topic", measure=True)
+    with open_store(world.workspace().project.database_url) as store:
+        assert store.comparisons() == ()
+        assert len(store.runs("train", kept[0].revision.identity)) == 1
+    assert world.ordinal(kept[0], "main", "topic") == 1
+    assert world.launches()
