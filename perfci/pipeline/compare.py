@@ -13,7 +13,7 @@ from perfci.pipeline.against_files import PINNED_LABEL, compare_with_files, laun
 from perfci.pipeline.baselines import pinned_levels, pinned_notes
 from perfci.pipeline.floors import Floors, by_gate
 from perfci.pipeline.interleave import Measured, Session
-from perfci.pipeline.judging import environment_of, golden_losses, judge_all, last_session, with_gates
+from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
 from perfci.pipeline.locate import located
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import (
@@ -190,8 +190,8 @@ class _Case:
 
     def _was_measured(self, workload: Workload) -> bool:
         """True when both sides were launched together often enough, with today's definition, and more launches within
-        today's limits would decide no further gate. A gate whose metric one session lacks is looked for in one more:
-        it may be newer than the session. After that it is what cannot be measured here."""
+        today's limits would decide no further gate. A gate newer than the session, whose metric its launches lack, is
+        launched for; one that the session was made for and that it lacks cannot be measured here."""
         wanted = workload.spec.definition_hash
         name = workload.spec.name
         chosen = self.runs(name, Measured())
@@ -203,11 +203,24 @@ class _Case:
         if len(places[0] & places[1]) < self.settings.min_launches:
             return False
         judged = self.judge({name: sides[0]}, {name: sides[1]})
-        lacking = any(row.gated and row.reason is Reason.NOT_MEASURED for one in judged for row in one.rows)
-        if lacking and last_session((*sides[0], *sides[1])) in (None, 1):
+        if _lacking(judged, name) - self._lacked_when_measured(name, (*sides[0], *sides[1])):
             return False
         known = Floors(self.store, self.settings).foresee({name: (*sides[0], *sides[1])})
         return next_action(judged, self.settings, foreseen=by_gate(known, [name])).done
+
+    def _lacked_when_measured(self, name: str, runs: Sequence[Run]) -> set[tuple[str, str]]:
+        """The gates that were not measured according to the comparison for which these runs were made: the first one
+        stored after them, whichever side came first."""
+        sides = (self.baseline.identity, self.candidate.identity)
+        measured_at = max(run.launch.started_at for run in runs)
+        stored = [
+            one
+            for left, right in (sides, sides[::-1])
+            for one in self.store.comparisons(baseline=left, candidate=right)
+            if one.stored_at >= measured_at and any(w.workload == name for w in one.comparison.workloads)
+        ]
+        first = min(stored, key=lambda one: one.stored_at, default=None)
+        return set() if first is None else _lacking(first.comparison.workloads, name)
 
     def runs(self, name: str, measured: Measured) -> Chosen:
         """The runs of both sides to judge, with what must be said about them."""
@@ -250,6 +263,17 @@ class _Case:
                 text = f"the workload {workload.spec.name} itself differs between the two revisions: {listed}"
                 notes.append(Note(code="workload-changed", text=text))
         return tuple(notes)
+
+
+def _lacking(workloads: Sequence[WorkloadComparison], name: str) -> set[tuple[str, str]]:
+    """The gates (phase, metric) of a workload whose metric neither side has."""
+    return {
+        (row.phase, row.metric)
+        for workload in workloads
+        if workload.workload == name
+        for row in workload.rows
+        if row.gated and row.reason is Reason.NOT_MEASURED
+    }
 
 
 def _against_files(

@@ -2,6 +2,7 @@
 and store, no launches."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,6 @@ from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.workspace import Workspace, open_workspace
 from perfci.store.store import open_store
 
-HOUR = 60
 LEAST = 4
 """min_launches in the configuration of the repository."""
 GATES = "  gates:\n    - {metric: kernel_count}\n"
@@ -64,16 +64,14 @@ class World:
     def workspace(self) -> Workspace:
         return open_workspace(self.repository.root)
 
-    def session(self, *branches: str, pairs: int = LEAST, name: str = "s", hour: int = 1, **more) -> list[Run]:
+    def session(self, *branches: str, pairs: int = LEAST, name: str = "s", **more) -> list[Run]:
         """Store a session of two branches, launched in turns, as the configuration of now describes its workload."""
         with open_store(self.workspace().project.database_url) as store:
-            runs = [self.launch(one, pair, name, hour, **more) for pair in range(pairs) for one in branches]
+            runs = [self.launch(one, pair, name, **more) for pair in range(pairs) for one in branches]
             store.add_runs(runs)
         return runs
 
-    def launch(
-        self, branch: str, pair: int, schedule: str, hour: int, *, values=None, definition=None, gpu="H200", **more
-    ) -> Run:
+    def launch(self, branch: str, pair: int, schedule: str, *, values=None, definition=None, gpu="H200", **more) -> Run:
         number = more.pop("number", None)
         (workload,) = self.workspace().project.select(())
         made = run(
@@ -81,7 +79,6 @@ class World:
             workload=more.pop("workload", "train"),
             schedule=schedule,
             pair=pair,
-            minute=hour * HOUR + pair,
             environment=Environment.of(
                 {"gpu_model": gpu, "world_size": "1", "workload_hash": definition or workload.spec.definition_hash}
             ),
@@ -89,7 +86,11 @@ class World:
         )
         commit = self.repository.git("rev-parse", branch)
         revision = Revision(label=branch, commit=commit, tree="0" * 40)
-        return replace(made, revision=revision, launch=replace(made.launch, plan=(LEAST, 6), session=number))
+        return replace(
+            made,
+            revision=revision,
+            launch=replace(made.launch, started_at=datetime.now(UTC), plan=(LEAST, 6), session=number),
+        )
 
     def launches(self, revisions: str = "main..topic", **request) -> bool:
         """Whether `compare --measure` would launch anything."""
@@ -166,7 +167,7 @@ def test_the_same_two_revisions_the_other_way_round_were_measured(world: World) 
 
 def test_the_environment_measured_last_counts(world: World) -> None:
     world.session("main", "topic", name="old")
-    world.session("main", "topic", name="new", hour=5, gpu="B200", pairs=1)
+    world.session("main", "topic", name="new", gpu="B200", pairs=1)
     assert world.launches(), "the newest session, in its environment, is what would be judged: it has too few launches"
 
 
@@ -174,32 +175,44 @@ def test_an_open_gate_is_launched_for_and_a_hopeless_or_finished_one_is_not(worl
     noisy = "  gates:\n    - {metric: gpu_busy_ns, budget: 1%}\n"
     world.gates(noisy)
 
-    def measured(name: str, hour: int, pairs: int, spread: float) -> None:
+    def measured(name: str, pairs: int, spread: float) -> None:
         for pair in range(pairs):
             for side, branch in enumerate(("main", "topic")):
                 values = {("step", "gpu_busy_ns"): 1e8 * (1 + spread * ((3 * pair + 5 * side) % 7 - 3))}
                 with open_store(world.workspace().project.database_url) as store:
-                    store.add_runs([world.launch(branch, pair, name, hour, values=values)])
+                    store.add_runs([world.launch(branch, pair, name, values=values)])
 
-    measured("decided", 1, 4, 0.00001)
+    measured("decided", 4, 0.00001)
     assert not world.launches()
-    measured("open", 2, 4, 0.004)
+    measured("open", 4, 0.004)
     assert world.launches()
-    measured("finished", 3, 6, 0.004)
+    measured("finished", 6, 0.004)
     assert not world.launches(), "all that the plan has"
 
 
 def test_a_gate_newer_than_the_session_is_launched_for_once(world: World) -> None:
-    world.session("main", "topic", number=1)
+    world.session("main", "topic")
     assert not world.launches()
     world.gates(GATES + "    - {metric: sync_count}\n")
+    assert world.compared("main..topic").verdict == "NOT_MEASURED", "a look at the stored runs measures nothing"
     assert world.launches()
-    world.session("main", "topic", name="again", hour=5, number=2)
-    assert not world.launches(), "two sessions without it: this machine does not measure it"
-    both = {("step", "kernel_count"): 10.0, ("step", "sync_count"): 1.0}
-    world.session("main", "topic", name="with it", hour=9, number=3, values=both)
+    world.session("main", "topic", name="again")
+    assert world.compared("topic..main").verdict == "NOT_MEASURED"
+    assert not world.launches(), "a session was made for it and lacks it: this machine does not measure it"
+    world.gates(GATES + "    - {metric: sync_count}\n    - {metric: alloc_count}\n")
+    assert world.launches()
+    both = {("step", metric): 1.0 for metric in ("kernel_count", "sync_count", "alloc_count")}
+    world.session("main", "topic", name="with them", values=both)
     assert not world.launches()
     assert world.compared("main..topic").verdict == "PASS"
+
+
+def test_a_gate_that_cannot_be_measured_costs_no_second_session(world: World) -> None:
+    """A retry must not take a verdict away: the next session would be judged at a smaller share."""
+    world.gates(GATES + "    - {metric: sync_count}\n")
+    world.session("main", "topic")
+    world.compared("main..topic")
+    assert not world.launches()
 
 
 def test_sessions_are_counted_for_these_revisions_this_workload_and_this_environment(world: World) -> None:
@@ -209,10 +222,10 @@ def test_sessions_are_counted_for_these_revisions_this_workload_and_this_environ
     assert world.ordinal(replace(first, workload="eval"), "main", "topic") == 1
     elsewhere = Environment.of({"gpu_model": "B200"})
     assert world.ordinal(replace(first, environment=elsewhere), "main", "topic") == 1
-    world.session("main", "topic", name="spoiled", hour=3, spoiled=True)
-    world.session("main", "topic", name="broken off", hour=4, pairs=1)
+    world.session("main", "topic", name="spoiled", spoiled=True)
+    world.session("main", "topic", name="broken off", pairs=1)
     assert world.ordinal(first, "main", "topic") == 2
-    world.session("topic", "main", name="swapped", hour=5)
+    world.session("topic", "main", name="swapped")
     assert world.ordinal(first, "main", "topic") == 3
 
 
