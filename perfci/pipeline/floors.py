@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfci.model.environment import Environment
@@ -10,7 +10,7 @@ from perfci.model.history import NoiseLevel
 from perfci.model.metrics import METRICS
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.judging import environment_of
+from perfci.pipeline.judging import as_planned, environment_of
 from perfci.stats.collect import SeriesKey
 from perfci.stats.foresight import Prediction, predict
 from perfci.stats.noise import declared_levels, floors_of_samples, widest
@@ -94,7 +94,10 @@ class Floors:
         found = {}
         for name, known in gates.items():
             deviations = {key: level.deviation for key, level in known.items()}
-            predicted = predict(deviations, self.settings, workload=name, families=families)
+            # A repeated session has its share of the error rate only, and needs more launches.
+            rate = as_planned(self.settings, runs[name]).error_rate
+            own = replace(self.settings, error_rate=rate)
+            predicted = predict(deviations, own, workload=name, families=families)
             if predicted:
                 found[name] = {key: (known[key], prediction) for key, prediction in predicted.items()}
         return found

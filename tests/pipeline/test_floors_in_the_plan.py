@@ -90,6 +90,19 @@ def test_the_plan_is_said_before_the_first_launch_with_the_floor_it_rests_on(sto
     assert "out of reach of the 12 of this plan, it will not be waited for" in loud
 
 
+def test_a_repeated_session_is_foreseen_at_its_share_of_the_error_rate(store: Store) -> None:
+    store.set_noise_floors("tiny", ENVIRONMENT, [level("gpu_busy_ns", 0.006)])
+    runs = sides(0.006)[1]
+
+    def launches(number: int | None) -> int:
+        numbered = [replace(one, launch=replace(one.launch, session=number)) for one in runs]
+        ((_, prediction),) = Floors(store, SETTINGS).foresee({"tiny": numbered})["tiny"].values()
+        assert prediction.launches is not None
+        return prediction.launches
+
+    assert launches(None) <= launches(1) < launches(2) < launches(5)
+
+
 def test_nothing_is_said_nor_changed_without_floors(store: Store) -> None:
     made, heard = session(store, SETTINGS, sides(0.05))
     made._forecast(WORKLOADS)
