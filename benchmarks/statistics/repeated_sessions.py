@@ -1,6 +1,6 @@
 """A comparison that is measured again, up to five times, as tables for docs/statistics.md.
 
-    python benchmarks/statistics/repeated_sessions.py            # 14 minutes on one core; prints the tables
+    python benchmarks/statistics/repeated_sessions.py            # 7 minutes with --jobs 2; prints the tables
     python benchmarks/statistics/repeated_sessions.py --write    # and puts them into docs/statistics.md
     python benchmarks/statistics/repeated_sessions.py --scale 0.05    # a quick look
 
