@@ -18,10 +18,10 @@ class PinnedLevel:
     """The accepted level of one (phase, metric).
 
     Noisy metrics: ``location`` is the geometric mean of the launches (their unit: the metric's), ``deviation`` the
-    standard deviation of their logarithms (None with one launch), ``session_deviation`` that between sessions of equal
-    code where history knows it. Exact counts: ``exact`` is the total per step, without rounding. ``budget_ratio`` is
-    the sum of change accepted since then (None: the gate's own budget). ``statistic`` is what made the steps of a
-    launch one sample, where that was a choice (None: the metric's own).
+    standard deviation of their logarithms (None with one launch), ``session_deviation`` an upper bound of that between
+    sessions of equal code, where history knows it. Exact counts: ``exact`` is the total per step, without rounding.
+    ``budget_ratio`` is the sum of change accepted since then (None: the gate's own budget). ``statistic`` is what made
+    the steps of a launch one sample, where that was a choice (None: the metric's own).
     """
 
     phase: str

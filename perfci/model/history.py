@@ -43,8 +43,8 @@ class NoiseLevel:
     """Noise of one series between launches of equal code, as standard deviations of log samples (0.01 is about 1 %).
 
     ``deviation`` is what was seen within sessions, ``upper`` its upper confidence bound (the floor to judge with),
-    ``session`` the deviation between sessions beyond that (None: not known). ``calibrated`` is False for a level that
-    history tells, and no calibration.
+    ``session`` an upper bound of the deviation between sessions beyond that (None: not known). ``calibrated`` is False
+    for a level that history tells, and no calibration.
     """
 
     phase: str

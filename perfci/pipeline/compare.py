@@ -315,6 +315,7 @@ def _against_files(
         settings,
         workloads=workloads,
         failures=failures,
+        floors_of=Floors(store, settings).to_judge,
     )
     return keep(store, comparison, progress)
 

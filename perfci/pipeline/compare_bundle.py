@@ -154,6 +154,7 @@ class _Case:
                 settings,
                 families=families or None,
                 golden=golden.get(group.workload, GoldenLosses()),
+                noise_floors=Floors(self.store, settings).to_judge(group.workload, group.candidate),
             )
             results[group.workload] = replace(judged_alone, notes=(*group.notes, *judged_alone.notes))
         return [(group, replace(results[group.workload], workload=group.label)) for group in groups]

@@ -101,6 +101,7 @@ def judge_all(
                 planned,
                 families=families or None,
                 looks=looks,
+                noise_floors=floors[name],
                 golden_losses=expected.losses,
                 loss_tolerance_ratio=expected.tolerance_ratio,
             )

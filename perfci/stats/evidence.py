@@ -29,10 +29,11 @@ class Evidence:
     """One noisy series before judgement. ``estimate`` is None exactly when ``problem`` says why there is none.
 
     ``chance`` is the probability, at its worst, that a process with two levels gives data like these by luck; no claim
-    of a change is made at a level below it; launches that made a noise floor without showing a second level make it
-    smaller. ``separation`` is the log factor between the sides where they do not overlap: positive when every candidate
-    launch lies above every baseline launch, negative the other way round, else 0. ``spread`` is the log factor between
-    the smallest and the largest sample of both sides together.
+    of a change is made at a level below it. ``alike`` further launches of equal code, which made a noise floor and
+    showed no second level, make it smaller. ``level_launches`` are those behind an accepted level, to which no further
+    launch adds (None: two sides). ``separation`` is the log factor between the sides where they do not overlap:
+    positive when every candidate launch lies above every baseline launch, negative the other way round, else 0.
+    ``spread`` is the log factor between the smallest and the largest sample of both sides together.
     """
 
     estimate: Estimate | None
@@ -41,6 +42,8 @@ class Evidence:
     sequential: bool = False
     trend: bool = False
     chance: float = 0.0
+    alike: int = 0
+    level_launches: int | None = None
     separation: float = 0.0
     spread: float = 0.0
     flags: tuple[str, ...] = ()
@@ -72,10 +75,7 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
     two_levels = any(is_bimodal(log) for log in logs)
     alike = 0 if noise_floor is None else FLOOR_LAUNCHES
     chance = two_state_chance(*estimate.launches, wild=estimate.trimmed, alike=alike)
-    known = (noise_floor or 0.0) * math.sqrt(2)
-    if min(estimate.launches) < SMALL_LAUNCHES and known > estimate.deviation:
-        estimate = estimate.widened(deviation=known)
-        flags.append("noise-floor")
+    estimate, floor_flags = with_floor(estimate, noise_floor)
     if sequential:
         estimate = estimate.allowing(math.log1p(SEQUENTIAL_DRIFT_RATIO))
     constant = all(len(set(side.values)) == 1 for side in (baseline, candidate))
@@ -86,10 +86,19 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
         sequential=sequential,
         trend=trend,
         chance=chance,
+        alike=alike,
         separation=_separation(logs[0], logs[1]),
         spread=float(np.ptp(np.concatenate(logs))),
-        flags=(*flags, *(name for name, seen in named if seen)),
+        flags=(*flags, *floor_flags, *(name for name, seen in named if seen)),
     )
+
+
+def with_floor(estimate: Estimate, noise_floor: float | None) -> tuple[Estimate, tuple[str, ...]]:
+    """(the estimate, flags): below SMALL_LAUNCHES on a side the floor counts where it is larger than the noise seen."""
+    known = (noise_floor or 0.0) * math.sqrt(2)
+    if min(estimate.launches) < SMALL_LAUNCHES and known > estimate.deviation:
+        return estimate.widened(deviation=known), ("noise-floor",)
+    return estimate, ()
 
 
 def _estimate(series: SeriesSamples, logs: Sequence[Floats]) -> tuple[Estimate, bool, list[str]]:

@@ -97,9 +97,10 @@ def _gated_row(entry: NoisySeries, levels: Levels, settings: JudgeSettings) -> R
 
 
 def launches_needed(evidence: Evidence, budget_ratio: float, levels: Levels, *, power: float) -> int | None:
-    """Launches per side that would decide this gate with probability ``power``, given the noise seen. None when it
-    cannot be told: no noise known, a budget of 0, hopeless, or already enough launches (the effect lies close to the
-    budget, where more launches help little)."""
+    """Launches per side (against an accepted level: of the candidate) that would decide this gate with probability
+    ``power``, given the noise seen. None when it cannot be told: no noise known, a budget of 0 or one within the drift
+    that is allowed for, hopeless, or already enough launches (the effect lies close to the budget, where more launches
+    help little)."""
     estimate = evidence.estimate
     if estimate is None:
         return None
@@ -109,8 +110,12 @@ def launches_needed(evidence: Evidence, budget_ratio: float, levels: Levels, *, 
         pass_level=levels.equal,
         family_level=min(levels.harm, levels.benefit),
         power=power,
+        alike=evidence.alike,
+        allowance=estimate.allowance,
+        level_launches=evidence.level_launches,
     )
-    return needed if needed is not None and needed > min(estimate.launches) else None
+    present = min(estimate.launches) if evidence.level_launches is None else estimate.launches[1]
+    return needed if needed is not None and needed > present else None
 
 
 def _evidence_row(entry: NoisySeries, settings: JudgeSettings) -> Row:

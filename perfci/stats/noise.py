@@ -23,6 +23,10 @@ from perfci.stats.power import FLOOR_LAUNCHES
 
 FLOOR_CONFIDENCE = 0.8
 """A floor is an upper confidence bound of the deviation, so that luck does not make small samples bold."""
+SESSION_DF = 4
+"""Fewest degrees of freedom from which the noise between sessions counts as known: five sessions of one revision. With
+three the bound is so uncertain that equal code would fail too often against accepted levels
+(docs/decisions/0116-floors-from-history.md)."""
 LOCATIONS = (Statistic.MEDIAN, Statistic.P10)
 
 
@@ -31,8 +35,8 @@ class NoiseFloor:
     """Noise of one series between launches of equal code, as standard deviations of log samples (0.01 is about 1 %).
 
     ``deviation`` is seen within sessions, ``upper`` its upper confidence bound, the floor to judge with. ``session`` is
-    the deviation between sessions of equal code beyond that (None: too few such sessions, not known). ``statistic`` is
-    what makes a launch's steps one sample.
+    an upper confidence bound of the deviation between sessions of equal code beyond that (None: too few such sessions,
+    not known). ``statistic`` is what makes a launch's steps one sample.
     """
 
     phase: str
@@ -136,26 +140,37 @@ def floor_of(
         metric=metric,
         statistic=statistic,
         deviation=deviation,
-        upper=deviation * math.sqrt(df / float(stats.chi2.ppf(1 - FLOOR_CONFIDENCE, df))),
+        upper=deviation * _upper_factor(df),
         launches=launches,
         session=_between(logs, deviation),
     )
 
 
+def _upper_factor(df: int) -> float:
+    """Upper confidence bound of a standard deviation over the deviation seen with ``df`` degrees of freedom, normal
+    noise."""
+    return math.sqrt(df / float(stats.chi2.ppf(1 - FLOOR_CONFIDENCE, df)))
+
+
 def _between(logs: Sequence[tuple[object, np.ndarray]], deviation: float) -> float | None:
-    """Standard deviation between sessions of equal code beyond what the launches within explain (method of moments, not
-    below 0). None with fewer than two degrees of freedom, as three sessions of one revision have."""
+    """Upper confidence bound of the standard deviation between sessions of equal code, beyond what the launches within
+    explain (the bound of the variance of session means, less the part that is explained; not below 0). None with fewer
+    than SESSION_DF degrees of freedom.
+
+    A bound, because what is accepted now widens intervals for months: the deviation seen between few sessions is too
+    small as often as too large, and where it is too small every comparison with the level cries wolf.
+    """
     by_code: dict[object, list[np.ndarray]] = defaultdict(list)
     for code, log in logs:
         by_code[code].append(log)
     repeated = [group for group in by_code.values() if len(group) > 1]
     df = sum(len(group) - 1 for group in repeated)
-    if df < 2:
+    if df < SESSION_DF:
         return None
     means = [np.array([log.mean() for log in group]) for group in repeated]
     seen = sum(float(((of_code - of_code.mean()) ** 2).sum()) for of_code in means) / df
     explained = deviation**2 * float(np.mean([1 / len(log) for group in repeated for log in group]))
-    return math.sqrt(max(0.0, seen - explained))
+    return math.sqrt(max(0.0, seen * _upper_factor(df) ** 2 - explained))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

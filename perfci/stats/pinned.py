@@ -11,17 +11,17 @@ from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.comparison import Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment, key_differences
 from perfci.model.history import NoiseLevel
-from perfci.model.metrics import Kind, Statistic
+from perfci.model.metrics import METRICS, Kind, Statistic
 from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesKey, SeriesSamples, SideSamples, collect, usable
-from perfci.stats.evidence import Evidence, evidence_of, resolution
+from perfci.stats.evidence import Evidence, evidence_of, resolution, with_floor
 from perfci.stats.gates import LookPlan
 from perfci.stats.interval import Moments, welch_from_moments
 from perfci.stats.judge import gate_of, judge_series, never_measured, plain_row
 from perfci.stats.numerics import losses_outside
-from perfci.stats.power import two_state_chance
+from perfci.stats.power import FLOOR_LAUNCHES, two_state_chance
 
 PINNED_DRIFT_RATIO = 0.02
 """Allowed drift of the machine since the baseline was accepted, where no history knows the noise between sessions."""
@@ -88,6 +88,7 @@ def judge_pinned(
     *,
     families: int | None = None,
     looks: Sequence[int] | None = None,
+    noise_floors: Mapping[SeriesKey, float] | None = None,
     golden_losses: Sequence[float] = (),
     loss_tolerance_ratio: float = 0.05,
 ) -> WorkloadComparison:
@@ -97,8 +98,10 @@ def judge_pinned(
     since the baseline (three session deviations of a difference, or PINNED_DRIFT_RATIO where none is known). A level
     from one launch, or one candidate launch, decides exact counts only; counts over another number of steps that
     differ are NOT_COMPARABLE. A REGRESSION carries Reason.CUMULATIVE: it may have come in many steps, none of which
-    broke its own budget. The other arguments are those of judge_workload; where the parent is judged too, ``families``
-    holds both (``count_pinned_gates``). Losses outside the golden band: NOT_COMPARABLE.
+    broke its own budget. ``noise_floors`` count as between two sides, for levels of the statistic that is declared
+    today: a floor of another one says nothing about them. The other arguments are those of judge_workload; where the
+    parent is judged too, ``families`` holds both (``count_pinned_gates``). Losses outside the golden band:
+    NOT_COMPARABLE.
     """
     kept = usable(candidate)
     levels = {(level.phase, level.metric): level for level in pinned.levels}
@@ -114,9 +117,13 @@ def judge_pinned(
         reason = unable if kept else (Reason.SPOILED if candidate else Reason.NOT_MEASURED)
         rows = [plain_row(entry, gate_of(pinned.workload, entry, settings), override, reason) for entry in series]
     else:
+        floors = noise_floors or {}
 
         def weigh(entry: SeriesSamples) -> Evidence:
-            return _evidence(levels[entry.phase, entry.metric], entry)
+            key = (entry.phase, entry.metric)
+            declared = _statistic(levels[key].metric, dict(settings.statistics).get(entry.metric))
+            same = declared is _statistic(levels[key].metric, levels[key].statistic)
+            return _evidence(levels[key], entry, noise_floor=floors.get(key) if same else None)
 
         own = _with_accepted_budgets(pinned, settings)
         plan = LookPlan(looks=tuple(looks), planned=settings.max_launches) if looks else None
@@ -196,7 +203,11 @@ def _with_accepted_budgets(pinned: PinnedBaseline, settings: JudgeSettings) -> J
     return replace(settings, gates=(*settings.gates, *own))
 
 
-def _evidence(level: PinnedLevel, entry: SeriesSamples) -> Evidence:
+def _statistic(metric: str, chosen: Statistic | None) -> Statistic:
+    return METRICS[metric].statistic if chosen is None else chosen
+
+
+def _evidence(level: PinnedLevel, entry: SeriesSamples, *, noise_floor: float | None) -> Evidence:
     # Without pairs, so that the candidate's own levels and trend are seen: nothing here is cancelled by pairing.
     alone = replace(entry.candidate, pairs=(None,) * len(entry.candidate))
     plain = evidence_of(replace(entry, baseline=alone, candidate=alone))
@@ -219,15 +230,20 @@ def _evidence(level: PinnedLevel, entry: SeriesSamples) -> Evidence:
             center=float(logs.mean()), error=max(float(logs.std(ddof=1)), least) / math.sqrt(n), df=n - 1, launches=n
         ),
     )
+    estimate, floor_flags = with_floor(estimate, noise_floor)
+    # The launches of the level may be among those that made the floor: only the others tell more than they do.
+    alike = 0 if noise_floor is None else max(0, FLOOR_LAUNCHES - level.launches)
     session = level.session_deviation
     drift = math.log1p(PINNED_DRIFT_RATIO) if session is None else SESSION_DEVIATIONS * math.sqrt(2) * session
     return replace(
         plain,
         estimate=estimate.allowing(drift),
-        chance=two_state_chance(level.launches, n),
+        chance=two_state_chance(level.launches, n, alike=alike),
+        alike=alike,
+        level_launches=level.launches,
         # The pinned launches are gone: only their level is known, so the sides are never shown to be apart.
         separation=0.0,
-        flags=(*(flag for flag in plain.flags if flag not in ("unpaired", "trimmed")), "pinned"),
+        flags=(*(flag for flag in plain.flags if flag not in ("unpaired", "trimmed")), *floor_flags, "pinned"),
     )
 
 

@@ -46,23 +46,37 @@ def noncentrality(df: float, level: float, power: float) -> float:
 
 
 def launches_for_budget(
-    *, deviation: float, budget_log: float, pass_level: float, family_level: float, power: float, alike: int = 0
+    *,
+    deviation: float,
+    budget_log: float,
+    pass_level: float,
+    family_level: float,
+    power: float,
+    alike: int = 0,
+    allowance: float = 0.0,
+    level_launches: int | None = None,
 ) -> int | None:
     """Pairs of launches after which (a) equal code passes and (b) harm of twice the budget is called a regression, each
-    with probability ``power``. None when that takes more than MOST_LAUNCHES, or with a budget of 0 (no number of
-    launches proves equality). ``deviation`` is the standard deviation of one pair's log ratio, ``alike`` as in
-    ``two_state_chance``.
+    with probability ``power``. None when that takes more than MOST_LAUNCHES, or when the budget does not exceed the
+    ``allowance`` for drift, which no launch averages away (0: no number of launches proves equality). ``deviation`` is
+    the standard deviation of one pair's log ratio, ``alike`` as in ``two_state_chance``.
+
+    With ``level_launches`` the answer is launches of the candidate against an accepted level that rests on so many;
+    the degrees of freedom are then those of the smaller side, the least that Welch's formula gives.
     """
-    if budget_log <= 0:
+    if budget_log <= allowance:
         return None
 
     def enough(n: int) -> bool:
-        if n < 2 or two_state_chance(n, n, alike=alike) > family_level:
+        before = n if level_launches is None else level_launches
+        fewest = min(before, n)
+        if fewest < 2 or two_state_chance(before, n, alike=alike) > family_level:
             return False
-        error = deviation / math.sqrt(n)
+        error = deviation * math.sqrt((1 / before + 1 / n) / 2)
         # (a): |estimate| + half width < budget; the estimate is normal around 0, the half width taken at its mean.
-        passes = (t_quantile(pass_level, n - 1) + float(special.ndtri((1 + power) / 2))) * error < budget_log
-        detects = noncentrality(n - 1, family_level, power) * error <= 2 * budget_log
+        passes = (t_quantile(pass_level, fewest - 1) + float(special.ndtri((1 + power) / 2))) * error
+        passes = passes + allowance < budget_log
+        detects = noncentrality(fewest - 1, family_level, power) * error + allowance <= 2 * budget_log
         relevant = budget_log >= float(special.ndtri(power)) * error
         return passes and detects and relevant
 

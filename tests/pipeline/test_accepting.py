@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from repository import CONFIG, Repository
 from run_builder import ENVIRONMENT, run
+from scipy import stats
 
 from perfci.config.baselines import read_baselines, write_baseline
 from perfci.errors import UsageError
@@ -93,12 +95,18 @@ def test_replacing_tells_what_changes_and_keeps_the_budgets_of_reviewers(reposit
 
 def test_the_noise_between_sessions_and_the_declared_statistic_are_kept(repository: Repository) -> None:
     head = repository.git("rev-parse", "HEAD")
-    for day, factor in enumerate((1.0, 1.01, 0.99)):
+    factors = (1.0, 1.01, 0.99, 1.01, 0.99)
+    for day, factor in enumerate(factors):
+        (view,) = accepted(repository) if day == 4 else (None,)
         stored(repository, *launches(head, 1e7 * factor, days=day, schedule=f"day{day}"))
+    assert view is not None
+    assert "noise between sessions is not known yet" in accepted_text([view]), "four sessions are too few"
+    assert all(level.session_deviation is None for level in view.accepted.levels)
     (view,) = accepted(repository)
     assert "noise between sessions" not in accepted_text([view])
     levels = {level.metric: level for level in view.accepted.levels}
-    assert levels["unprofiled_wall_ns"].session_deviation == pytest.approx(0.01, rel=0.1)
+    bound = np.log(factors).std(ddof=1) * np.sqrt(4 / stats.chi2.ppf(0.2, 4))
+    assert levels["unprofiled_wall_ns"].session_deviation == pytest.approx(bound, rel=0.1)
     assert levels["kernel_count"].session_deviation is None
     repository.write("perfci.yaml", CONFIG + "  statistics: {unprofiled_wall_ns: p10}\n")
     (view,) = accepted(repository)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from run_builder import run
+from scipy import stats
 
 from perfci.model.history import LaunchSample, NoiseLevel
 from perfci.model.metrics import Statistic
@@ -12,7 +13,7 @@ from perfci.model.run import Series
 from perfci.model.samples import sample_of
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.noise import calibrate, declared_levels, floors_of_samples, noise_floor, widest
+from perfci.stats.noise import calibrate, declared_levels, floor_of, floors_of_samples, noise_floor, widest
 from perfci.stats.power import FLOOR_LAUNCHES
 
 KEY = ("step", "gpu_busy_ns")
@@ -56,8 +57,7 @@ def test_changes_of_code_and_of_session_are_not_noise_within() -> None:
     floor = noise_floor(runs)[KEY]
     assert floor.deviation == pytest.approx(0.002, rel=0.4)
     assert floor.session is not None
-    sessions_only = noise_floor(runs[:-5])[KEY]
-    assert sessions_only.session == pytest.approx(0.05, rel=0.8)
+    assert noise_floor(runs[:-5])[KEY].session == pytest.approx(floor.session, rel=0.05)
 
 
 def test_launches_in_several_sessions_count_by_what_would_show_a_second_level() -> None:
@@ -72,12 +72,35 @@ def test_sessions_of_other_code_tell_nothing_of_the_noise_between_sessions() -> 
         one for s in range(4) for one in launches(0.002, 4, seed=s, schedule=f"s{s}", level=1e8 * 1.1**s, label=f"{s}")
     ]
     assert noise_floor(runs)[KEY].session is None
-    two_each = [
-        one
-        for s in range(4)
-        for one in launches(0.0, 4, schedule=f"s{s}", level=1e8 * (1, 1.02, 2, 2.04)[s], label="aabb"[s])
-    ]
-    assert noise_floor(two_each)[KEY].session == pytest.approx(math.log(1.02) / math.sqrt(2), rel=1e-6)
+
+
+def test_the_noise_between_sessions_is_known_from_four_degrees_of_freedom_on() -> None:
+    def sessions(codes: str):
+        levels = {"a": (1, 1.02), "b": (2, 2.04)}
+        return [
+            one
+            for s, code in enumerate(codes)
+            for one in launches(0.0, 4, schedule=f"s{s}", level=1e8 * levels[code][s % 2], label=code)
+        ]
+
+    assert noise_floor(sessions("aaaa"))[KEY].session is None
+    assert noise_floor(sessions("aaabb"))[KEY].session is None
+    seen = math.log(1.02) * math.sqrt((4 / 6 + 4 / 6) / 4)  # three sessions of each code, two at one level
+    for codes, df, deviation in (("aaabbb", 4, seen), ("aaaaa", 4, math.log(1.02) * math.sqrt(6 / 5 / 4))):
+        bound = deviation * math.sqrt(df / stats.chi2.ppf(0.2, df))
+        assert noise_floor(sessions(codes))[KEY].session == pytest.approx(bound, rel=1e-6)
+
+
+def test_the_bound_of_the_noise_between_sessions_holds_as_often_as_said() -> None:
+    rng = np.random.default_rng(6)
+    above = []
+    for _ in range(400):
+        sessions = np.exp(0.01 * rng.standard_normal((5, 1)) + 0.005 * rng.standard_normal((5, 4)))
+        floor = floor_of(*KEY, Statistic.MEDIAN, sessions.tolist())
+        assert floor is not None
+        assert floor.session is not None
+        above.append(floor.session > 0.01)
+    assert np.mean(above) == pytest.approx(0.8, abs=0.07)
 
 
 def test_samples_of_launches_tell_what_the_runs_do() -> None:

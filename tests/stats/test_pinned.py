@@ -13,6 +13,7 @@ from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.judge import judge_workload
 from perfci.stats.pinned import PINNED_DRIFT_RATIO, join_cumulative, judge_pinned, pin
+from perfci.stats.power import FLOOR_LAUNCHES, two_state_chance
 
 KEY = ("step", "gpu_busy_ns")
 SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.01), Gate(metric="sync_count")))
@@ -148,3 +149,64 @@ def test_a_regression_against_the_parent_is_kept_as_it_is() -> None:
     parent = judge_workload(*sides, SETTINGS)
     joined = join_cumulative(parent, judge_pinned(pinned(), sides[1], SETTINGS))
     assert verdict_of(joined) == (Verdict.REGRESSION, Reason.BEYOND_BUDGET)
+
+
+def test_a_floor_widens_few_launches_against_a_level_as_between_two_sides() -> None:
+    few, many = side(1.2e8, 3, count=4), side(1.2e8, 3, count=6)
+    base = pinned()
+    row = judge_pinned(base, few, SETTINGS, noise_floors={KEY: 0.2}).rows[0]
+    assert (row.verdict, "noise-floor" in row.flags) == (Verdict.INCONCLUSIVE, True)
+    assert verdict_of(judge_pinned(base, few, SETTINGS)) == (Verdict.REGRESSION, Reason.CUMULATIVE)
+    assert verdict_of(judge_pinned(base, many, SETTINGS, noise_floors={KEY: 0.2}))[0] is Verdict.REGRESSION
+    below = judge_pinned(base, few, SETTINGS, noise_floors={KEY: 1e-6}).rows[0]
+    assert below.effect == judge_pinned(base, few, SETTINGS).rows[0].effect, "a floor never narrows"
+
+
+def test_a_floor_of_another_statistic_says_nothing_about_a_level() -> None:
+    few = side(1.2e8, 3, count=4)
+    by_p10 = pin(side(1e8, 1), reason="x", accepted_on="2026-01-01", statistics_of={KEY: Statistic.P10})
+    today = replace(SETTINGS, statistics=((KEY[1], Statistic.P10),))
+    found = [
+        verdict_of(judge_pinned(level, few, settings, noise_floors={KEY: 0.2}))[0]
+        for level, settings in ((by_p10, SETTINGS), (pinned(), today), (by_p10, today))
+    ]
+    assert found == [Verdict.REGRESSION, Verdict.REGRESSION, Verdict.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize(
+    ("level_launches", "alone", "known"),
+    [
+        (3, Reason.TOO_FEW_LAUNCHES, Reason.CUMULATIVE),  # five further launches stood at one level
+        (6, Reason.CUMULATIVE, Reason.CUMULATIVE),
+        (2, Reason.TOO_FEW_LAUNCHES, Reason.CUMULATIVE),
+    ],
+)
+def test_the_launches_of_a_floor_count_beside_those_of_the_level(
+    level_launches: int, alone: Reason, known: Reason
+) -> None:
+    """At 0.8 % for one gate: 3 and 3 launches show two levels by luck with 1/64, with five further ones 0.07 %."""
+    base, candidate = pinned(count=level_launches), side(4e8, 3, count=3)
+    assert verdict_of(judge_pinned(base, candidate, SETTINGS))[1] is alone
+    assert verdict_of(judge_pinned(base, candidate, SETTINGS, noise_floors={KEY: 1e-6}))[1] is known
+
+
+def test_no_launch_is_counted_twice() -> None:
+    """A level of eight launches may rest on the very launches that made the floor: nothing is added to them."""
+    candidate = side(4e8, 3, count=2)
+    base = pinned(count=8)
+    for floors in (None, {KEY: 1e-6}):
+        judged = judge_pinned(base, candidate, SETTINGS, families=2, noise_floors=floors)
+        assert verdict_of(judged)[1] is Reason.TOO_FEW_LAUNCHES
+    assert two_state_chance(8, 2) > 0.004 > two_state_chance(8, 2, alike=FLOOR_LAUNCHES)
+
+
+def test_launches_needed_against_a_level_are_those_of_the_candidate() -> None:
+    budget = replace(SETTINGS, gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.03),))
+    base = pinned(count=12, deviation=0.004)
+    row = judge_pinned(base, side(1e8, 5, count=2, deviation=0.004), budget).rows[0]
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert row.launches_needed is not None
+    assert row.launches_needed > 2
+    hopeless = judge_pinned(base, side(1e8, 5, count=2, deviation=0.004), SETTINGS).rows[0]
+    assert hopeless.verdict is Verdict.INCONCLUSIVE
+    assert hopeless.launches_needed is None, "2 % of drift are allowed for: no launch shows equality within 1 %"

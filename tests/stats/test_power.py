@@ -97,3 +97,18 @@ def test_three_launches_with_a_floor_may_claim_what_two_may_not() -> None:
     level = 0.008 / 3  # three noisy gates
     assert two_state_chance(3, 3, alike=FLOOR_LAUNCHES) < level < two_state_chance(2, 2, alike=FLOOR_LAUNCHES)
     assert two_state_chance(5, 5) < level < two_state_chance(4, 4)
+
+
+def test_launches_against_a_level_hit_the_limits_that_no_launch_moves() -> None:
+    same = {"budget_log": 0.03, "pass_level": 0.008, "family_level": 0.0027, "power": 0.8}
+    least = launches_for_budget(deviation=1e-9, level_launches=2, alike=6, **same)
+    assert least is not None
+    chances = [two_state_chance(2, n, alike=6) for n in (least, least - 1)]
+    assert chances[0] <= 0.0027 < chances[1]
+    assert launches_for_budget(deviation=0.02, level_launches=3, **same) is None, "the level stays uncertain"
+    drifting = launches_for_budget(deviation=0.01, allowance=0.02, **same)
+    plain = launches_for_budget(deviation=0.01, **same)
+    assert drifting is not None
+    assert plain is not None
+    assert drifting > plain
+    assert launches_for_budget(deviation=0.01, allowance=0.03, **same) is None
