@@ -94,9 +94,9 @@ def tables(scale: float, workers: int) -> list[Table]:
         return [
             Table(
                 title="Against accepted levels: false alarms",
-                lead=f"Share of comparisons of equal code (three noisy gates, budget {100 * BUDGET:g} %, declared error rate "
-                f"1 %, one look) with any false REGRESSION: {LAUNCHES} launches against a level that rests on "
-                f"{LAUNCHES} launches of another session, by the standard deviation between sessions (each gate has "
+                lead=f"Share of comparisons of equal code (three noisy gates, budget {100 * BUDGET:g} %, declared "
+                f"error rate 1 %, one look) with any false REGRESSION: {LAUNCHES} launches against a level that rests "
+                f"on {LAUNCHES} launches of another session, by the standard deviation between sessions (each gate has "
                 f"its own luck) and by the sessions of one revision, with {HISTORY_LAUNCHES} launches each, that "
                 "history held when the level was accepted; in brackets the upper end of the one-sided 95 % "
                 "Clopper-Pearson interval.",
@@ -105,8 +105,8 @@ def tables(scale: float, workers: int) -> list[Table]:
             ),
             Table(
                 title="Against accepted levels: power",
-                lead=f"Share called REGRESSION when all three metrics are truly slower by {100 * EFFECT:g} %, twice the "
-                "budget.",
+                lead=f"Share called REGRESSION when all three metrics are truly slower by {100 * EFFECT:g} %, twice "
+                "the budget.",
                 head=head,
                 rows=tuple(power_rows),
             ),
