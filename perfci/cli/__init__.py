@@ -1,6 +1,5 @@
 """Command line: turns argv into a pipeline call and an exit code. Data on stdout, progress and logs on stderr."""
 
-import os
 import signal
 import sys
 from types import FrameType
@@ -8,6 +7,7 @@ from types import FrameType
 import click
 
 from perfci.cli.lazy import LazyGroup
+from perfci.cli.streams import keep_streams
 from perfci.errors import ExitCode, PerfciError, UsageError
 
 _COMMANDS = {
@@ -67,11 +67,13 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns (and as a console script exits with) the code of docs/exit-codes.md."""
+    keep_streams()
     signal.signal(signal.SIGTERM, _terminate)
     words = sys.argv[1:] if argv is None else argv
     try:
         words, command = split_command(words)
         code = cli.main(args=words, prog_name="perfci", standalone_mode=False, obj=command)
+        sys.stdout.flush()
     except PerfciError as error:
         click.echo(f"perfci: {error}", err=True)
         return error.exit_code
@@ -83,9 +85,4 @@ def main(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("perfci: interrupted; launches that were finished are stored", err=True)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout (head, a pager) left: not our failure. Python would complain again at exit: give it
-        # somewhere to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     return int(code) if isinstance(code, int) else ExitCode.OK

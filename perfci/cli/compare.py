@@ -1,5 +1,6 @@
 """``perfci compare``: two revisions, one verdict."""
 
+import math
 import shlex
 import sys
 from datetime import UTC, datetime
@@ -79,6 +80,10 @@ def compare(
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
     from perfci.store.store import open_store  # noqa: PLC0415
 
+    if not revisions.strip():
+        raise UsageError("the revisions are empty", wanted="A..B, such as main..HEAD", todo="is a variable unset?")
+    if max_minutes is not None and math.isnan(max_minutes):
+        raise UsageError("--max-minutes is no number", wanted="minutes above 0, such as 30")
     outputs = plan_outputs(formats, files)
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     request = CompareRequest(

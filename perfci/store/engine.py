@@ -126,7 +126,7 @@ def _sqlite(url: str, busy_timeout_s: float) -> Database:
         complete = not log.exists() or log.stat().st_size == 0
         # SQLite reads a WAL database only when it can write beside it, except when told that nobody else does.
         mode = "ro&immutable=1" if complete and not os.access(file.parent, os.W_OK) else "ro"
-    address = f"file:{quote(str(file))}?mode={mode}"
+    address = f"file:{quote(os.fsencode(file))}?mode={mode}"
 
     def open_file() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=busy_timeout_s, check_same_thread=False)

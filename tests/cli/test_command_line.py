@@ -188,11 +188,61 @@ def test_ctrl_c_exits_130(tmp_path: Path) -> None:
             assert child.wait(timeout=20) == 130
 
 
-def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m perfci config schema | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 141)
+def shell(words: str, after: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """perfci in a shell that does something to its streams; the exit code is that of perfci."""
+    command = f"{sys.executable} -m perfci {words} {after}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("words", "code"), [("config schema", 0), ("import nosuch.sqlite -w x -r y", 2)])
+@pytest.mark.parametrize("after", ["| true", "| head -c 1 >/dev/null", ">&-", "2>&-", ">&- 2>&- <&-"])
+def test_what_becomes_of_the_streams_is_not_the_verdict(tmp_path: Path, words: str, code: int, after: str) -> None:
+    done = shell(words, after, tmp_path)
+    assert done.returncode == code
     assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_the_code_of_a_verdict_outlives_its_reader(tmp_path: Path) -> None:
+    """The reader is gone before anything is written; the other files of the comparison are written all the same."""
+    for name, label in (("h200_gpt_item", "after"), ("h200_gpt_ddp", "before")):
+        assert perfci("import", trace(name), "-w", "gpt", "-r", label, cwd=tmp_path).returncode == 0
+    words = "compare before..after -w gpt"
+    plain = shell(words, "", tmp_path)
+    assert plain.returncode in (3, 4)
+    left = shell(f"{words} -f text -o - -f json -o later.json", "> >(exec true)", tmp_path)
+    assert left.returncode == plain.returncode, left.stderr
+    assert json.loads((tmp_path / "later.json").read_text())["exit_code"] == plain.returncode
+    closed = shell(words, ">&-", tmp_path)
+    assert closed.returncode == plain.returncode, closed.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
+    done = shell("config schema", ">/dev/full", tmp_path)
+    assert done.returncode == 2
+    assert "stdout cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_revisions_that_are_empty_and_minutes_that_are_none(tmp_path: Path) -> None:
+    for words in (["compare", ""], ["compare", "a..b", "--max-minutes", "nan"]):
+        done = perfci(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "wanted" in done.stderr
+
+
+def test_a_folder_with_any_letters_in_any_locale(tmp_path: Path) -> None:
+    folder = tmp_path / "Größe-測定"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "perfci", "import", trace("h200_gpt_item"), "-w", "gpt", "-r", "a"],
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["-w", "x", "-r", ""], ["-w", "x", "-r", "a\nb"], ["-w", " ", "-r", "x"]])
