@@ -157,7 +157,10 @@ def load_project(path: Path, *, database_url: str | None = None) -> Project:
         if names.count(name) > 1:
             raise UsageError(f"{path}: workload {name!r} is defined twice", wanted="one definition for each name")
     judge = general.judge
-    if judge.min_launches > judge.max_launches:
+    # A default never contradicts what the user wrote.
+    asked = "min_launches" in judge.model_fields_set
+    min_launches = judge.min_launches if asked else min(judge.min_launches, judge.max_launches)
+    if min_launches > judge.max_launches:
         raise UsageError(f"{path}: judge: min_launches {judge.min_launches} is above max_launches {judge.max_launches}")
     return Project(
         root=root,
@@ -168,7 +171,7 @@ def load_project(path: Path, *, database_url: str | None = None) -> Project:
             error_rate=judge.error_rate,
             statistics=tuple(sorted((metric, Statistic(name)) for metric, name in judge.statistics.items())),
             power=judge.power,
-            min_launches=judge.min_launches,
+            min_launches=min_launches,
             max_launches=judge.max_launches,
             max_minutes=judge.max_minutes,
         ),

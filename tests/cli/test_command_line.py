@@ -232,6 +232,13 @@ def test_revisions_that_are_empty_and_minutes_that_are_none(tmp_path: Path) -> N
         assert "wanted" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "calibrate"])
+def test_a_number_of_launches_that_no_one_means_is_refused(tmp_path: Path, command: str) -> None:
+    done = perfci(command, "-n", "1001", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "1000" in done.stderr
+
+
 def test_a_folder_with_any_letters_in_any_locale(tmp_path: Path) -> None:
     folder = tmp_path / "Größe-測定"
     folder.mkdir()

@@ -125,6 +125,15 @@ presets:
 """
 
 
+def test_a_small_plan_needs_one_number(tmp_path: Path) -> None:
+    judge = project(tmp_path, MINIMAL + "judge: {max_launches: 2}\n").judge
+    assert (judge.min_launches, judge.max_launches) == (2, 2)
+    judge = project(tmp_path, MINIMAL + "judge: {max_launches: 20}\n").judge
+    assert (judge.min_launches, judge.max_launches) == (3, 20)
+    with pytest.raises(UsageError, match="min_launches 3 is above max_launches 2"):
+        project(tmp_path, MINIMAL + "judge: {min_launches: 3, max_launches: 2}\n")
+
+
 def test_folders_presets_tags_and_globs(tmp_path: Path) -> None:
     workload_folder(tmp_path, "gpt", PRESETS)
     workload_folder(tmp_path, "gpt-compile")
