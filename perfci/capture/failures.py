@@ -35,7 +35,9 @@ _NSYS_SAYS = (
     ),
 )
 
-_NSYS_BROKE = re.compile(r"QuadDCommon::|Connection to the Agent lost|^End of file$", re.MULTILINE)
+_NSYS_BROKE = re.compile(
+    r"QuadDCommon::|Connection to the Agent lost|^(?:End of file|Connection reset by peer)$", re.MULTILINE
+)
 
 
 def qdstrm_in(log: str) -> Path | None:
@@ -103,7 +105,7 @@ def nsys_broke(remains: Remains) -> bool:
     """Whether nsys itself broke, whatever the workload did: a second try is worth it.
 
     Seen with nsys 2022.4 on busy machines, where its processes miss each other (``sem_open: No such file``,
-    ``Connection to the Agent lost``), and beside the nsys of another user (``End of file``).
+    ``Connection to the Agent lost``, ``Connection reset by peer``), and beside the nsys of another user (``End of file``).
     """
     return remains.exit_code is not None and not remains.trace_exists and _NSYS_BROKE.search(remains.log) is not None
 

@@ -100,11 +100,11 @@ def test_the_rank_that_failed_is_quoted_not_those_that_were_killed_for_it():
 
 
 def test_a_broken_nsys_is_told_from_a_broken_workload():
-    for log in (AGENT_LOST, SEM_OPEN, "End of file\n"):
+    for log in (AGENT_LOST, SEM_OPEN, "End of file\n", "Connection reset by peer\n[perfci: a note]\n"):
         assert nsys_broke(remains(log=log, sidecars=(), trace_exists=False))
         assert not nsys_broke(remains(log=log))
         assert not nsys_broke(remains(log=log, exit_code=None, trace_exists=False))
-    for log in ("ValueError: no such layer", "EOFError: End of file reached"):
+    for log in ("ValueError: no such layer", "EOFError: End of file reached", "OSError: Connection reset by peer"):
         assert not nsys_broke(remains(log=log, exit_code=1, trace_exists=False))
 
 
