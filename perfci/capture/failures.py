@@ -105,7 +105,8 @@ def nsys_broke(remains: Remains) -> bool:
     """Whether nsys itself broke, whatever the workload did: a second try is worth it.
 
     Seen with nsys 2022.4 on busy machines, where its processes miss each other (``sem_open: No such file``,
-    ``Connection to the Agent lost``, ``Connection reset by peer``), and beside the nsys of another user (``End of file``).
+    ``Connection to the Agent lost``, ``Connection reset by peer``), and beside the nsys of another user
+    (``End of file``).
     """
     return remains.exit_code is not None and not remains.trace_exists and _NSYS_BROKE.search(remains.log) is not None
 
