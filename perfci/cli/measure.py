@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options, lock_clocks_option, text_or_json_option, workload_option
+from perfci.cli.options import config_options, launches_option, lock_clocks_option, text_or_json_option, workload_option
 from perfci.errors import ExitCode
-from perfci.model.settings import MOST_LAUNCHES
 
 
 @click.command(
@@ -14,14 +13,7 @@ from perfci.model.settings import MOST_LAUNCHES
 )
 @click.argument("revision", required=False, metavar="[REVISION]")
 @workload_option
-@click.option(
-    "-n",
-    "--launches",
-    type=click.IntRange(min=1, max=MOST_LAUNCHES),
-    default=1,
-    show_default=True,
-    help="Process launches.",
-)
+@launches_option(least=1, default=1)
 @click.option("--dirty", is_flag=True, help="Measure the working tree with its uncommitted changes.")
 @lock_clocks_option
 @text_or_json_option
@@ -70,14 +62,7 @@ def run(
 @click.command(short_help="Measure one revision against itself: noise floors and false alarms.")
 @click.argument("revision", required=False, metavar="[REVISION]")
 @workload_option
-@click.option(
-    "-n",
-    "--launches",
-    type=click.IntRange(min=8, max=MOST_LAUNCHES),
-    default=12,
-    show_default=True,
-    help="Process launches.",
-)
+@launches_option(least=8, default=12)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits drawn.")
 @lock_clocks_option
 @text_or_json_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfci.errors import UsageError
+from perfci.model.settings import MOST_LAUNCHES
 
 if TYPE_CHECKING:
     from perfci.report.context import Link  # each command pays only for what it uses
@@ -103,6 +104,18 @@ def output_options(function: F) -> F:
         type=click.Choice(FORMATS),
         help="Output format (default: text). Repeatable.",
     )(function)
+
+
+def launches_option(*, least: int, default: int) -> Callable[[F], F]:
+    """``-n NUMBER``, as ``launches``."""
+    return click.option(
+        "-n",
+        "--launches",
+        type=click.IntRange(min=least, max=MOST_LAUNCHES),
+        default=default,
+        show_default=True,
+        help="Process launches.",
+    )
 
 
 def link_option(function: F) -> F:
