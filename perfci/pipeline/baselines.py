@@ -172,8 +172,18 @@ def _reference(workspace: Workspace, store: Store, workload: str, candidate: Seq
     runs = [run for run in store.runs(workload, identity) if run.environment.key == key and not run.spoiled]
     if not runs:
         return None
-    declared = statistics_of(workspace.project.judge, runs)
-    return pin(runs, reason=f"reference {text}", accepted_on=_day(runs[-1]), statistics_of=declared)
+    judge = workspace.project.judge
+    # Only what was known before the judged launches: a verdict must not change when more is measured later.
+    floors = Floors(store, judge).of_history(
+        workload, candidate[-1].environment, before=min(run.launch.started_at for run in candidate)
+    )
+    return pin(
+        runs,
+        reason=f"reference {text}",
+        accepted_on=_day(runs[-1]),
+        floors=floors,
+        statistics_of=statistics_of(judge, runs),
+    )
 
 
 def _day(run: Run) -> str:

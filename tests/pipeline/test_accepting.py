@@ -15,7 +15,7 @@ from perfci.errors import UsageError
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
-from perfci.pipeline.baselines import accept, doubts
+from perfci.pipeline.baselines import accept, doubts, pinned_levels
 from perfci.pipeline.workspace import open_workspace
 from perfci.report.baselines import accepted_text
 from perfci.stats.pinned import pin
@@ -157,3 +157,19 @@ def test_files_that_the_configuration_cannot_use_are_doubted(repository: Reposit
     only_counts = [replace(one, series=one.series[1:]) for one in launches("1" * 40, environment=known(today))]
     write_baseline(workspace.project.baselines, pin(only_counts, reason="x", accepted_on="2026-01-01"))
     assert ["no level of anything that is gated" in text for text in doubts(workspace)] == [True]
+
+
+def test_a_reference_knows_the_noise_between_its_sessions_before_the_candidate(repository: Repository) -> None:
+    head = repository.git("rev-parse", "HEAD")
+    repository.write("perfci.yaml", f"{CONFIG}reference: {head}\n")
+    for day, factor in enumerate((1.0, 1.01, 0.99, 1.01, 0.99)):
+        stored(repository, *launches(head, 1e7 * factor, days=day, schedule=f"day{day}"))
+    workspace = open_workspace(repository.root)
+    known = []
+    for days in (4, 5):  # launched as the last session of the reference began, and after it
+        candidate = launches("c" * 40, days=days, schedule="candidate")
+        with open_store(workspace.project.database_url) as store:
+            (reference,) = pinned_levels(workspace, store, "train", candidate)
+        known += [level.session_deviation for level in reference.levels if level.metric == WALL[1]]
+    assert known[0] is None
+    assert known[1] == pytest.approx(np.log([1, 1.01, 0.99, 1.01, 0.99]).std(ddof=1) * 1.56, rel=0.1)
