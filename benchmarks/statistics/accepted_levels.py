@@ -2,19 +2,17 @@
 
     python benchmarks/statistics/accepted_levels.py             # about nine minutes on one core; prints the tables
     python benchmarks/statistics/accepted_levels.py --write     # and puts them into docs/statistics.md
-    python benchmarks/statistics/accepted_levels.py --workers 2 # in about half of the time
+    python benchmarks/statistics/accepted_levels.py --jobs 2 # in about half of the time
 
 Every number comes from the same seed, so that the same numbers come out again.
 """
 
-import argparse
-import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
 from noise_models import MODELS
-from tables import DOCUMENT, END, Table, alarms, rate, share
+from tables import Table, alarms, publish, rate, share
 from trials import Accepted, accepted, accepted_on
 
 SEED = 20261207
@@ -122,20 +120,7 @@ def tables(scale: float, workers: int) -> list[Table]:
 
 def main() -> None:
     """Run everything and print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the simulated comparisons")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT.name}")
-    wanted = parser.parse_args()
-    started = time.monotonic()
-    note = f"Written by `benchmarks/statistics/accepted_levels.py`, seed {SEED}, scale {wanted.scale:g}.\n"
-    text = "\n".join([note, *(table.markdown() for table in tables(wanted.scale, wanted.workers))])
-    if wanted.write:
-        before, rest = DOCUMENT.read_text().split(BEGIN)
-        after = rest.split(END, 1)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    print(text)
-    print(f"{time.monotonic() - started:.0f} s")
+    publish(__doc__, BEGIN, f"`benchmarks/statistics/accepted_levels.py`, seed {SEED}", tables)
 
 
 if __name__ == "__main__":

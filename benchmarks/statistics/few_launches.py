@@ -6,12 +6,9 @@
 Every number comes from the same seed, so that the same numbers come out again.
 """
 
-import argparse
-import time
-
 import numpy as np
 from noise_models import MODELS, Sessions, simulate
-from tables import DOCUMENT, END, Table, alarms, rate, share
+from tables import Table, alarms, publish, rate, share
 from trials import calibrated_on, fixed_on
 
 SEED = 20261204
@@ -81,19 +78,7 @@ def tables(scale: float) -> list[Table]:
 
 def main() -> None:
     """Run everything and print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the simulated comparisons")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT.name}")
-    wanted = parser.parse_args()
-    started = time.monotonic()
-    note = f"Written by `benchmarks/statistics/few_launches.py`, seed {SEED}, scale {wanted.scale:g}.\n"
-    text = "\n".join([note, *(table.markdown() for table in tables(wanted.scale))])
-    if wanted.write:
-        before, rest = DOCUMENT.read_text().split(BEGIN)
-        after = rest.split(END, 1)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    print(text)
-    print(f"{time.monotonic() - started:.0f} s")
+    publish(__doc__, BEGIN, f"`benchmarks/statistics/few_launches.py`, seed {SEED}", lambda scale, _jobs: tables(scale))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ k sessions erred, and no rule for stopping earlier (measure again until it is gr
 Every number comes from the same seed, so that the same numbers come out again.
 """
 
-import argparse
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
 from noise_models import MODELS, Sessions, simulate
-from tables import DOCUMENT, END, Table, in_chunks, rate
+from tables import Table, in_chunks, publish, rate
 from trials import Trial, repeated_on
 
 from perfci.model.verdict import Verdict
@@ -104,20 +102,7 @@ def tables(scale: float, jobs: int) -> list[Table]:
 
 def main() -> None:
     """Run everything and print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the simulated comparisons")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT.name}")
-    wanted = parser.parse_args()
-    started = time.monotonic()
-    note = f"Written by `benchmarks/statistics/repeated_sessions.py`, seed {SEED}, scale {wanted.scale:g}.\n"
-    text = "\n".join([note, *(table.markdown() for table in tables(wanted.scale, wanted.jobs))])
-    if wanted.write:
-        before, rest = DOCUMENT.read_text().split(BEGIN)
-        after = rest.split(END, 1)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    print(text)
-    print(f"{time.monotonic() - started:.0f} s")
+    publish(__doc__, BEGIN, f"`benchmarks/statistics/repeated_sessions.py`, seed {SEED}", tables)
 
 
 if __name__ == "__main__":

@@ -279,26 +279,41 @@ def tables(scale: float, jobs: int) -> list[Table]:
     ]
 
 
-def main() -> None:
-    """Run everything and print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def publish(
+    description: str | None, begin: str, source: str, make: Callable[[float, int], Sequence[Table]], *, end: str = ""
+) -> None:
+    """The command line of a script of tables: print what ``make(scale, jobs)`` gives and, with ``--write``, put it into
+    the document between the mark ``begin`` and the next END. ``source`` and ``end`` tell where it comes from."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the simulated comparisons")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, where the script can use them")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT.name}")
     wanted = parser.parse_args()
     started = time.monotonic()
-    made = tables(wanted.scale, wanted.jobs)
-    note = (
-        f"Written by `benchmarks/statistics/tables.py` on {datetime.now(UTC):%Y-%m-%d}, seed {SEED}, "
-        f"scale {wanted.scale:g}; {ERROR_IN_USE:.0%} of the declared error rate is in use.\n"
-    )
+    made = make(wanted.scale, wanted.jobs)
+    note = f"Written by {source}, scale {wanted.scale:g}{end}.\n"
     text = "\n".join([note, *(table.markdown() for table in made)])
     if wanted.write:
-        before, rest = DOCUMENT.read_text().split(BEGIN)
-        after = rest.split(END, 1)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        DOCUMENT.write_text(between(DOCUMENT.read_text(), begin, text))
     print(text)
     print(f"{time.monotonic() - started:.0f} s")
+
+
+def between(document: str, begin: str, text: str) -> str:
+    """The document with the text in place of what stood between the mark and the next END."""
+    before, rest = document.split(begin)
+    return f"{before}{begin}\n{text}\n{END}{rest.split(END, 1)[1]}"
+
+
+def main() -> None:
+    """Run everything and print or write the tables."""
+    publish(
+        __doc__,
+        BEGIN,
+        f"`benchmarks/statistics/tables.py` on {datetime.now(UTC):%Y-%m-%d}, seed {SEED}",
+        tables,
+        end=f"; {ERROR_IN_USE:.0%} of the declared error rate is in use",
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "statistics"))
 
+import tables
 from noise_models import MODELS, simulate
 from rivals import step_t
 from trials import Trial, accepted, accepted_on, adaptive_on, calibrated_on, fixed, fixed_on, repeated_on
@@ -166,3 +167,11 @@ def test_few_launches_against_levels_with_a_noise_floor(name: str) -> None:
         )
         trials += accepted_on(made, sessions=5)
     assert not_above(sum(trial.alarm for trial in trials), len(trials), 0.01)
+
+
+def test_a_table_replaces_only_what_stood_between_its_marks() -> None:
+    page = f"a\n<!-- begin: x -->\nold\n{tables.END}\nb\n<!-- begin: y -->\nkept\n{tables.END}\n"
+    written = tables.between(page, "<!-- begin: x -->", "new")
+    assert written == page.replace("old", "new")
+    with pytest.raises(ValueError, match="unpack"):
+        tables.between(page, "<!-- begin: z -->", "new")
