@@ -14,12 +14,13 @@ from pathlib import Path
 
 from perfci.capture.checks import Check, Status
 from perfci.capture.environment import HostFacts, advice, read_host, visible_gpus
-from perfci.capture.git import Repository, run_git
+from perfci.capture.git import run_git
 from perfci.capture.lock import lock_directory
 from perfci.capture.measurable import Abilities, WantedGate, gate_checks
 from perfci.capture.nsys import NsysTool
 from perfci.capture.nsys import find_nsys as find_installed_nsys
 from perfci.capture.nvml import GpuFacts, GpuReading, open_nvml
+from perfci.capture.repository import Repository
 from perfci.capture.sampler import own_processes
 from perfci.errors import PerfciError
 from perfci.model.settings import Collector

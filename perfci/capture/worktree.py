@@ -16,8 +16,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfci.capture.git import PRIVATE_DIRECTORY, GitAnswer, Repository, run_git
+from perfci.capture.git import GitAnswer, run_git
 from perfci.capture.interruption import clean_up_on_termination
+from perfci.capture.repository import Repository
+from perfci.capture.uncommitted import PRIVATE_DIRECTORY, untracked_paths
 from perfci.errors import MeasurementError
 from perfci.model.run import Note, Revision
 
@@ -198,7 +200,7 @@ def _left_behind(repository: Repository, revision: Revision) -> tuple[Note, ...]
     head = repository.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").out.strip()
     if revision.commit != head:
         return ()
-    paths = repository.untracked_paths()
+    paths = untracked_paths(repository.root)
     if not paths:
         return ()
     text = (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfci.bundle import Bundle
-from perfci.capture.git import Ancestor, Repository
+from perfci.capture.repository import Ancestor, Repository
 from perfci.config.load import Workload
 from perfci.errors import UsageError
 from perfci.model.baseline import PinnedBaseline

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.bundle import BundleIdentity, Failure, WrittenBundle, write_bundle
-from perfci.capture.git import Repository
+from perfci.capture.repository import Repository
 from perfci.errors import UsageError
 from perfci.github.event import event_from_environment
 from perfci.model.run import Revision, Run

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from perfci.capture.git import Ancestor, Repository
+from perfci.capture.repository import Ancestor, Repository
 from perfci.config.load import Project
 from perfci.errors import UsageError
 from perfci.model import codec

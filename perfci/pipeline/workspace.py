@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.capture.git import Repository
+from perfci.capture.repository import Repository
+from perfci.capture.uncommitted import PRIVATE_DIRECTORY
 from perfci.config.load import Project, Workload, default_project, find_config, load_project
 from perfci.errors import UsageError
-
-PRIVATE_DIRECTORY = ".perfci"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

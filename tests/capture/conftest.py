@@ -1,10 +1,11 @@
-"""Small programs, measured by the real nsys where it is installed."""
+"""Small programs, measured by the real nsys where it is installed, and small git repositories."""
 
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from git_sandbox import Sandbox
 
 from perfci.capture.launch import launch
 from perfci.capture.nsys import find_nsys
@@ -57,3 +58,19 @@ def measure(tmp_path, monkeypatch):
         )
 
     return run
+
+
+@pytest.fixture
+def box(tmp_path):
+    return Sandbox(tmp_path / "repo")
+
+
+@pytest.fixture
+def forked(box):
+    """main: a - b - c; topic forks at b: b - t."""
+    commits = {"a": box.commit("a", f="1"), "b": box.commit("b", f="2")}
+    box.git("branch", "topic")
+    commits["c"] = box.commit("c", f="3")
+    box.git("checkout", "-q", "topic")
+    commits["t"] = box.commit("t", g="1")
+    return box, commits

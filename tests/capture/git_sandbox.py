@@ -1,8 +1,13 @@
-"""A small real git repository for tests."""
+"""A small real git repository for tests, and what perfci says of it."""
 
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
+
+from perfci.capture.repository import Repository
+from perfci.errors import UsageError
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "a",
@@ -63,3 +68,15 @@ class Sandbox:
                 if ".git" not in path.parts and ".perfci" not in path.relative_to(self.root).parts
             },
         }
+
+
+def repo(box):
+    return Repository.discover(box.root)
+
+
+def refused(call, *words):
+    with pytest.raises(UsageError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+    return str(caught.value)

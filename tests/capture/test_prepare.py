@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from git_sandbox import Sandbox
 
-from perfci.capture.git import Repository
 from perfci.capture.prepare import KEPT_RESULTS, prepare
+from perfci.capture.repository import Repository
 from perfci.capture.worktree import private_directory, worktrees
 from perfci.errors import MeasurementError
 

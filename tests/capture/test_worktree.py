@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from git_sandbox import Sandbox
 
-from perfci.capture.git import Repository
+from perfci.capture.repository import Repository
 from perfci.capture.worktree import remove_stale, worktrees
 from perfci.errors import MeasurementError
 from perfci.model.run import Revision
@@ -128,7 +128,7 @@ def test_a_failed_second_checkout_removes_the_first(box, repo):
 HOLDER = """
     import sys, time
     from pathlib import Path
-    from perfci.capture.git import Repository
+    from perfci.capture.repository import Repository
     from perfci.capture.worktree import worktrees
     repo = Repository.discover(Path(sys.argv[1]))
     try:
