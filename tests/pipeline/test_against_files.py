@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from heard import Heard
 from repository import CONFIG, Repository
 from run_builder import ENVIRONMENT, run
 
@@ -30,14 +31,6 @@ GOLDEN = CONFIG.replace(
     "command: python train.py, default_preset: one, presets: {one: {losses: [2.0, 1.0]}}",
 )
 QUIET = (1.0, 1.001, 0.999, 1.0005)
-
-
-class Silent:
-    def line(self, text: str) -> None:
-        """Said to nobody."""
-
-    def status(self, text: str) -> None:
-        """Said to nobody."""
 
 
 def launches(revision: Revision, step_ns: float, *, schedule: str = "s", hour: int = 0, **more) -> list[Run]:
@@ -73,7 +66,7 @@ def stored(repository: Repository, *runs: Run) -> None:
 def compared(repository: Repository, revisions: str = "@baseline..HEAD", **request):
     workspace = open_workspace(repository.root)
     with open_store(workspace.project.database_url) as store:
-        return run_comparison(workspace, store, CompareRequest(revisions=revisions, **request), Silent())
+        return run_comparison(workspace, store, CompareRequest(revisions=revisions, **request), Heard())
 
 
 def step_row(workload):

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from heard import Heard
 from repository import Repository
 from run_builder import paired, run
 
@@ -177,19 +178,6 @@ def store_runs(repository: Repository, commit: str, values: float, *, count: int
             for minute in range(count)
         ]
         store.add_runs(runs)
-
-
-class Heard:
-    """A Progress that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def status(self, text: str) -> None:
-        """Not kept: it is gone with the next one."""
 
 
 def compared(repository: Repository, **request):

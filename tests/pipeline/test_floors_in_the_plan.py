@@ -2,13 +2,14 @@
 statistic. Real store, made-up launches."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from heard import Heard
 from run_builder import ENVIRONMENT, paired, run
 
 from perfci.model.environment import Environment
@@ -25,17 +26,6 @@ from perfci.store.store import Store, open_store
 GATES = (Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="unprofiled_wall_ns", budget_ratio=0.01))
 SETTINGS = JudgeSettings(gates=GATES, min_launches=4)
 OTHER = Environment.of({"gpu_model": "H200", "driver": "580.1", "world_size": "1"})
-
-
-@dataclass
-class Heard:
-    lines: list[str] = field(default_factory=list)
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def status(self, text: str) -> None:
-        pass
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from heard import Heard
 from repository import Repository
 from run_builder import run
 
@@ -22,17 +23,6 @@ from perfci.store.store import open_store
 LEAST = 4
 """min_launches in the configuration of the repository."""
 GATES = "  gates:\n    - {metric: kernel_count}\n"
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def status(self, text: str) -> None:
-        """Not kept."""
 
 
 class World:

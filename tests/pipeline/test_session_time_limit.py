@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from heard import Heard
 from run_builder import run
 
 from perfci.capture.schedule import SideName, Slot
@@ -14,17 +15,6 @@ from perfci.pipeline import interleave
 from perfci.pipeline.interleave import MOST_ATTEMPTS, Session
 
 LIMITS = JudgeSettings(min_launches=6, max_launches=12, max_minutes=30)
-
-
-class Heard:
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
-
-    def status(self, text):
-        pass
 
 
 class MadeUp(Session):
