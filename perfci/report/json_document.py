@@ -15,7 +15,8 @@ from perfci.model.run import Note, Revision
 from perfci.model.verdict import Tally, Verdict, exit_code_of
 from perfci.report.context import ReportContext
 from perfci.report.quantities import NOT_COMPUTABLE
-from perfci.report.view import WorkloadView, view_of
+from perfci.report.view import view_of
+from perfci.report.view_model import WorkloadView
 from perfci.report.wording import status_of
 
 SCHEMA_VERSION = 1

@@ -11,7 +11,8 @@ from perfci.model.comparison import Comparison
 from perfci.report.context import ReportContext
 from perfci.report.quantities import MISSING
 from perfci.report.text import change_cell
-from perfci.report.view import ReportView, RowView, WorkloadView, view_of
+from perfci.report.view import view_of
+from perfci.report.view_model import ReportView, RowView, WorkloadView
 from perfci.report.wording import Status
 
 _ELEMENTS: dict[Status, str] = {

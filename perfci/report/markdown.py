@@ -12,7 +12,8 @@ from perfci.report.fitting import Block, Limit, fit
 from perfci.report.markdown_escape import code, prose
 from perfci.report.names import clean, safe_url
 from perfci.report.quantities import MISSING
-from perfci.report.view import FindingView, ReportView, RowView, WorkloadView, view_of
+from perfci.report.view import view_of
+from perfci.report.view_model import FindingView, ReportView, RowView, WorkloadView
 from perfci.report.wording import MDE_LEGEND, Status, plural
 
 COMMENT_LIMIT = Limit(characters=65_536)

@@ -14,7 +14,8 @@ from perfci.report.context import ReportContext
 from perfci.report.drawing import drawn
 from perfci.report.names import clean
 from perfci.report.quantities import MISSING
-from perfci.report.view import FindingView, ReportView, RevisionView, RowView, WorkloadView, view_of
+from perfci.report.view import view_of
+from perfci.report.view_model import FindingView, ReportView, RevisionView, RowView, WorkloadView
 from perfci.report.wording import MDE_LEGEND, Status, plural
 
 NARROW = 110
