@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Compare two revisions and give a verdict.")
-@click.argument("revisions", metavar="BASELINE..CANDIDATE")
+@click.argument("revisions", metavar="BASELINE..CANDIDATE", nargs=-1, required=True)
 @workload_option
 @click.option("--measure", is_flag=True, help="Measure what is missing, in git worktrees of both revisions.")
 @click.option("--remeasure", is_flag=True, help="Measure both sides anew, whatever is stored.")
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def compare(
     command: tuple[str, ...],
     *,
-    revisions: str,
+    revisions: tuple[str, ...],
     patterns: tuple[str, ...],
     preset: str | None,
     measure: bool,
@@ -80,14 +80,13 @@ def compare(
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
     from perfci.store.store import open_store  # noqa: PLC0415
 
-    if not revisions.strip():
-        raise UsageError("the revisions are empty", wanted="A..B, such as main..HEAD", todo="is a variable unset?")
+    asked_range = _range_of(revisions)
     if max_minutes is not None and math.isnan(max_minutes):
         raise UsageError("--max-minutes is no number", wanted="minutes above 0, such as 30")
     outputs = plan_outputs(formats, files)
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     request = CompareRequest(
-        revisions=revisions,
+        revisions=asked_range,
         patterns=patterns,
         preset=preset,
         command=command,
@@ -121,3 +120,15 @@ def compare(
         except UsageError as error:  # nobody asked for this page: the verdict keeps its exit code
             click.echo(f"perfci: no report page: {error.seen}", err=True)
     return ExitCode(exit_code_of(comparison.verdict))
+
+
+def _range_of(words: tuple[str, ...]) -> str:
+    """The one range that was given. Raises UsageError for an empty one, and for revisions given as words of their own,
+    as `git diff` takes them."""
+    if len(words) > 1:
+        tips = len(words) == 2 and ".." not in "".join(words)
+        todo = f"perfci compare {shlex.quote('..'.join(words))}" if tips else ""
+        raise UsageError(f"{len(words)} revisions: {' '.join(words)}", wanted="one range A..B or A...B", todo=todo)
+    if not words[0].strip():
+        raise UsageError("the revisions are empty", wanted="A..B, such as main..HEAD", todo="is a variable unset?")
+    return words[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from perfci.cli.options import config_options, text_or_json_option
-from perfci.errors import UsageError
+from perfci.errors import MeasurementError, UsageError
 
 
 @click.command(short_help="Show where the level of a metric changed along the main line.")
@@ -43,7 +43,7 @@ def history(
             workspace, store, workload=workload, phase=phase, metric=metric, revision=revision, limit=limit
         )
     if not found:
-        raise UsageError(
+        raise MeasurementError(
             f"no measured commit of {workload} {phase}/{metric} among the last {limit} of {revision}",
             todo="perfci run measures one",
         )

@@ -69,10 +69,13 @@ def schema(*, workload: bool) -> None:
 @config.command()
 @config_options
 def check(*, config_path: Path | None, database_url: str | None) -> None:
-    """Check perfci.yaml and all workloads it names. Exits 2 with file:line for each fault."""
+    """Check perfci.yaml and all workloads it names, and warn of gates that no workload has. Exits 2 with file:line for
+    each fault."""
     from perfci.pipeline.workspace import open_workspace  # noqa: PLC0415
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
+    for text in workspace.project.doubts():
+        click.echo(f"warning: {text}", err=True)
     names = workspace.project.workload_names()
     click.echo(f"ok: {len(names)} workload{'s' if len(names) != 1 else ''} in {workspace.project.root}")
 

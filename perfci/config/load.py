@@ -80,6 +80,18 @@ class Project:
             for section, definition, folder in self.sections
         }
 
+    def doubts(self) -> tuple[str, ...]:
+        """What is questionable about a configuration that can be read: it asks for less than it seems to."""
+        if not self.sections:
+            return ("no workloads are listed: there is nothing to run (docs/configuration.md)",)
+        names = self.workload_names()
+        return tuple(
+            f"judge.gates: {gate.metric} ({gate.phase}) is gated for {gate.workload!r}, which is none of the "
+            f"workloads {', '.join(names)}"
+            for gate in self.judge.gates
+            if not any(fnmatchcase(name, gate.workload) for name in names)
+        )
+
     def knows(self, pattern: str) -> bool:
         """True when a configured workload matches the glob or ``tag:NAME``."""
         return any(_matches(section, pattern) for section, _, _ in self.sections)

@@ -5,13 +5,14 @@ from dataclasses import replace
 from datetime import date
 
 from perfci.config.baselines import read_baseline, read_baselines, write_baseline
-from perfci.errors import UsageError
+from perfci.errors import MeasurementError, UsageError
 from perfci.model.baseline import PinnedBaseline, PinnedLevel
 from perfci.model.environment import Environment, key_differences
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.floors import Floors
 from perfci.pipeline.judging import environment_of, with_gates
+from perfci.pipeline.sides import refuse_unknown
 from perfci.pipeline.workspace import Workspace
 from perfci.report.baselines import AcceptedView
 from perfci.stats.collect import statistics_of
@@ -25,16 +26,19 @@ def accept(
     """Write the stored levels of a revision as reviewed baselines, one file per workload, in the environment measured
     last. A file about the same environment is replaced; the budgets that reviewers wrote into it stay.
 
-    Raises UsageError without a reason, or when the revision has no usable runs of a workload: then nothing is written.
+    Raises UsageError without a reason or for an unknown workload, MeasurementError when the revision has no usable runs
+    of a workload: then nothing is written.
     """
     if not reason.strip():
         raise UsageError("no reason given", wanted="--reason: why these levels are right; reviewers will read it")
     identity = identity_of(workspace, store, revision)
+    for name in workloads:
+        refuse_unknown(workspace, store, name)
     stored = {name: store.runs(name, identity) for name in workloads}
     for name, runs in stored.items():
         if all(run.spoiled for run in runs):
             spoiled = f" (all {len(runs)} were spoiled)" if runs else ""
-            raise UsageError(
+            raise MeasurementError(
                 f"{revision} has no usable runs of {name}{spoiled}", todo=f"perfci run {revision} -w {name} -n 4"
             )
     settings = _all_gates(workspace)

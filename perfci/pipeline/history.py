@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from perfci.model.changepoint import ChangeReport, HistoryEntry
+from perfci.pipeline.sides import refuse_unknown
 from perfci.pipeline.workspace import Workspace
 from perfci.stats.changepoint import entries_of, find_changes
 from perfci.store.store import Store
@@ -25,8 +26,9 @@ def history_of(
 ) -> tuple[History, ...]:
     """The newest ``limit`` commits of the main line that ends in ``revision``, per comparability key that has points
     there, the key measured last first. Empty when nothing on that line was measured. UsageError for an unknown
-    revision."""
+    revision or workload."""
     repository = workspace.require_repository()
+    refuse_unknown(workspace, store, workload)
     line = repository.first_parents(repository.resolve(revision), limit=limit)[::-1]
     points = [point for point in store.history(workload, phase, metric) if point.commit in set(line)]
     keys = dict.fromkeys(point.key_hash for point in reversed(points))

@@ -90,6 +90,14 @@ def named_only(project: Project, patterns: Sequence[str], known: Collection[str]
     return names
 
 
+def refuse_unknown(workspace: Workspace, store: Store, workload: str) -> None:
+    """Raises UsageError for a name that is neither configured nor stored, as mistyped ones are. Where no workload is
+    known at all, none is refused: nothing was measured yet."""
+    known = {*store.workloads(), *workspace.project.workload_names()}
+    if known and workload not in known:
+        raise UsageError(f"no workload is called {workload!r}", wanted=f"one of: {', '.join(sorted(known))}")
+
+
 def _split(text: str) -> tuple[str, str]:
     separator = "..." if "..." in text else ".."
     left, found, right = text.partition(separator)

@@ -80,18 +80,25 @@ def _changes(old: PinnedBaseline, new: PinnedBaseline, gated: frozenset[SeriesKe
 
 
 def listed_text(found: Sequence[tuple[str, PinnedBaseline]], *, levels: bool, width: int = PLAIN_WIDTH) -> str:
-    """A line for each baseline file (name, baseline), with its ``levels`` in a table when wanted."""
-    return drawn(Group(*(part for entry in found for part in _listed(*entry, levels=levels))), width=width, color=False)
+    """One line for each baseline file (name, baseline), however long, with its ``levels`` in a table when wanted."""
+    parts = []
+    for name, pinned in found:
+        head = _head(name, pinned)
+        parts.append(drawn(head, width=max(width, head.cell_len), color=False))
+        if levels:
+            parts.append(drawn(_levels(pinned), width=width, color=False))
+    return "".join(parts)
 
 
-def _listed(name: str, pinned: PinnedBaseline, *, levels: bool) -> Iterable[RenderableType]:
-    yield Text(
+def _head(name: str, pinned: PinnedBaseline) -> Text:
+    return Text(
         f"{clean(name)}: {clean(pinned.workload)} at {clean(pinned.revision.label)} on {machine_of(pinned)}, "
         f"{plural(len(pinned.levels), 'level')}, accepted {pinned.accepted_on}: "
         f"{clean(pinned.reason, limit=PROSE_LIMIT)}"
     )
-    if not levels:
-        return
+
+
+def _levels(pinned: PinnedBaseline) -> Table:
     table = _table("phase", "metric", "level", "noise", "between sessions", "launches", "budget")
     places = phase_order(level.phase for level in pinned.levels)
     for level in sorted(pinned.levels, key=lambda level: (places[level.phase], metric_order(level.metric))):
@@ -105,7 +112,7 @@ def _listed(name: str, pinned: PinnedBaseline, *, levels: bool) -> Iterable[Rend
             str(level.launches),
             ratio_text(level.budget_ratio) if level.budget_ratio is not None else "",
         )
-    yield table
+    return table
 
 
 def machine_of(pinned: PinnedBaseline) -> str:

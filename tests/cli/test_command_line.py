@@ -66,6 +66,9 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         (["run"], 2, "not inside a git repository"),
         (["compare", "a..b", "--db", "nonsense"], 2, "not a URL"),
         (["list"], 2, "no workloads"),
+        (["compare", "main", "x"], 2, "do: perfci compare main..x"),
+        (["compare", "main..x", "y"], 2, "wanted: one range"),
+        (["compare", ""], 2, "the revisions are empty"),
     ],
 )
 def test_wrong_use_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
@@ -82,6 +85,20 @@ def test_init_then_check_then_refuse_to_overwrite(tmp_path: Path) -> None:
     again = perfci("init", cwd=tmp_path)
     assert again.returncode == 2
     assert "exists" in again.stderr
+
+
+def test_config_check_warns_of_what_will_never_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "perfci.yaml"
+    path.write_text("")
+    done = perfci("config", "check", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "warning: no workloads are listed" in done.stderr
+    gates = "[{metric: sync_count, workload: gtp}, {metric: sync_count, workload: 'g*'}]"
+    path.write_text(f"workloads: [{{name: gpt, command: x}}]\njudge: {{gates: {gates}}}\n")
+    done = perfci("config", "check", cwd=tmp_path)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert "gated for 'gtp', which is none of the workloads gpt" in line
 
 
 def test_doctor_tells_gates_that_this_machine_cannot_measure(tmp_path: Path) -> None:
@@ -306,13 +323,13 @@ def test_a_reading_command_makes_no_database_and_refuses_a_wrong_name_of_one(tmp
 
 def test_where_nothing_was_stored_yet_a_reading_command_says_how_and_makes_nothing(tmp_path: Path) -> None:
     in_git(tmp_path)
-    for words, said in (
-        (("compare", "HEAD..HEAD"), "nothing to compare"),
-        (("history", "-w", "gpt"), "perfci run measures one"),
-        (("baseline", "accept", "HEAD", "-w", "gpt", "--reason", "r"), "do: perfci run HEAD -w gpt"),
+    for words, code, said in (
+        (("compare", "HEAD..HEAD"), 2, "nothing to compare"),
+        (("history", "-w", "gpt"), 5, "perfci run measures one"),
+        (("baseline", "accept", "HEAD", "-w", "gpt", "--reason", "r"), 5, "do: perfci run HEAD -w gpt"),
     ):
         done = perfci(*words, cwd=tmp_path)
-        assert done.returncode == 2
+        assert done.returncode == code
         assert said in done.stderr
     assert not (tmp_path / ".perfci").exists()
 

@@ -11,7 +11,7 @@ from run_builder import ENVIRONMENT, run
 from scipy import stats
 
 from perfci.config.baselines import read_baselines, write_baseline
-from perfci.errors import UsageError
+from perfci.errors import MeasurementError, UsageError
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
@@ -118,8 +118,13 @@ def test_the_noise_between_sessions_and_the_declared_statistic_are_kept(reposito
 def test_nothing_is_written_unless_all_can_be(repository: Repository) -> None:
     head = repository.git("rev-parse", "HEAD")
     stored(repository, *launches(head), *launches(head, workload="spoilt", count=2, spoiled=True))
-    for name, said in (("missing", "no usable runs of missing"), ("spoilt", r"spoilt \(all 2 were spoiled\)")):
-        with pytest.raises(UsageError, match=said):
+    stored(repository, *launches("0" * 40, workload="elsewhere", count=2))
+    for name, error, said in (
+        ("elsewhere", MeasurementError, "main has no usable runs of elsewhere"),
+        ("spoilt", MeasurementError, r"spoilt \(all 2 were spoiled\)"),
+        ("trian", UsageError, "no workload is called 'trian'"),
+    ):
+        with pytest.raises(error, match=said):
             accepted(repository, workloads=("train", name))
     with pytest.raises(UsageError, match="no reason"):
         accepted(repository, reason=" ")

@@ -66,6 +66,10 @@ def test_noise_alone_is_no_change(repository: Repository) -> None:
 
 def test_nothing_measured_and_unknown_metric_are_said(repository: Repository) -> None:
     done = history(repository)
-    assert done.returncode == 2
+    assert done.returncode == 5
     assert "no measured commit" in done.stderr
     assert repository.perfci("history", "-w", "train", "--metric", "speed").returncode == 2
+    store_history(repository, [10_000_000])
+    mistyped = repository.perfci("history", "-w", "trian")
+    assert mistyped.returncode == 2
+    assert "wanted: one of: other, train" in mistyped.stderr
