@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from perfci.capture.repository import Ancestor, Repository
+from perfci.capture.schedule import SideName, pair_slots
 from perfci.config.load import Project
 from perfci.errors import UsageError
 from perfci.model import codec
@@ -123,7 +124,12 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
     Only one comparability key can be judged: the one both sides have that was measured last. Where both sides took
     part in the same interleaved session, only the runs of the newest such count: others saw another machine state.
     With no common key all runs go to the judge, whose answer is NOT_COMPARABLE with reasons.
+    A launch speaks for one side: of one revision on both sides only sessions count in which it was launched as both.
     """
+    if {run.revision.identity for run in baseline} & {run.revision.identity for run in candidate}:
+        baseline, candidate = _told_apart(candidate)
+        if not baseline:
+            return Chosen(baseline=(), candidate=tuple(candidate), notes=(_one_revision(candidate[0].revision),))
     common = {run.environment.key for run in baseline} & {run.environment.key for run in candidate}
     if not common:
         return Chosen(baseline=tuple(baseline), candidate=tuple(candidate))
@@ -145,6 +151,35 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
         else ()
     )
     return Chosen(baseline=tuple(_in_order(left)), candidate=tuple(_in_order(right)), notes=notes)
+
+
+def _one_revision(revision: Revision) -> Note:
+    todo = "" if revision.commit is None else ": --measure launches it as both"
+    text = f"both sides are one revision, and launches are not compared with themselves{todo}"
+    return Note(code="one-revision", text=text)
+
+
+def _told_apart(runs: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
+    """The launches of one revision by the side for which its sessions launched them. Where no session launched it as
+    both, no baseline, and all of them as the candidate."""
+    sides: dict[SideName, list[Run]] = {side: [] for side in SideName}
+    pairs: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        if run.launch.schedule and run.launch.seed is not None:
+            pairs.setdefault((run.launch.schedule, run.launch.pair), []).append(run)
+    for found in pairs.values():
+        launched = sorted(found, key=lambda run: run.launch.position)[-2:]  # a spoiled pair was launched again
+        first = launched[0].launch
+        if len(launched) < len(SideName) or first.position + 1 != launched[1].launch.position or first.seed is None:
+            continue
+        slots = pair_slots(
+            pair=first.pair, seed=first.seed, workload=launched[0].workload, first_position=first.position
+        )
+        for slot, run in zip(slots, launched, strict=True):
+            sides[slot.side].append(run)
+    if not sides[SideName.BASELINE]:
+        return (), runs
+    return sides[SideName.BASELINE], sides[SideName.CANDIDATE]
 
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:

@@ -169,14 +169,15 @@ def test_imported_labels_are_compared_by_counts_and_one_launch_decides_no_time(t
     assert rows["step", "gpu_busy_ns"]["verdict"] == "INCONCLUSIVE"
 
 
-def test_a_side_compared_with_itself_is_never_slower(tmp_path: Path) -> None:
+def test_a_side_compared_with_itself_is_not_measured(tmp_path: Path) -> None:
     perfci("import", trace("h200_transformer"), "-w", "t", "-r", "a", "--db", "sqlite:///x.db", cwd=tmp_path)
     done = perfci("compare", "a..a", "--db", "sqlite:///x.db", "-f", "json", cwd=tmp_path)
     document = json.loads(done.stdout)
     verdicts = {r["verdict"] for w in document["workloads"] for r in w["rows"] if r["verdict"]}
-    assert "REGRESSION" not in verdicts
+    assert verdicts == {"NOT_MEASURED"}
+    assert "not compared with themselves" in done.stdout
     assert "NaN" not in done.stdout
-    assert done.returncode == 4
+    assert done.returncode == 5
 
 
 def test_unreachable_database_exits_6_without_its_password(tmp_path: Path) -> None:

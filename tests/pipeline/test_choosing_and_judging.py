@@ -9,6 +9,7 @@ from heard import Heard
 from repository import Repository
 from run_builder import paired, run
 
+from perfci.capture.schedule import SideName, next_round
 from perfci.config.baselines import write_baseline
 from perfci.errors import BackendError, UsageError
 from perfci.model.comparison import Comparison, Reason, Row
@@ -60,6 +61,28 @@ def test_only_the_newest_of_several_sessions_is_judged() -> None:
     chosen = choose_runs([*left, *later(left)], [*right, *later(right)])
     assert {r.launch.schedule for r in (*chosen.baseline, *chosen.candidate)} == {"later"}
     assert len(chosen.baseline) == len(chosen.candidate) == 2
+
+
+def test_launches_of_one_revision_are_told_apart_by_their_session_and_never_compared_with_themselves() -> None:
+    """Otherwise `compare main..main` is a pass that sees the smallest change, from no comparison at all."""
+    seed = 7
+    other_session = [run(VALUES, label="main", schedule="with topic", pair=pair, position=2 * pair) for pair in (0, 1)]
+    other_session = [replace(r, launch=replace(r.launch, seed=seed)) for r in other_session]
+    imported = run(VALUES, label="main")
+    alone = choose_runs([*other_session, imported], [*other_session, imported])
+    assert (alone.baseline, alone.candidate) == ((), (*other_session, imported))
+    assert "--measure" in alone.notes[0].text
+
+    both = []
+    expected: dict[SideName, list[Run]] = {side: [] for side in SideName}
+    for slot in next_round(block=0, seed=seed, workloads=("tiny",)):
+        made = run(VALUES, label="main", schedule="with itself", pair=slot.pair, position=slot.position, minute=50)
+        both.append(replace(made, launch=replace(made.launch, seed=seed)))
+        expected[slot.side].append(both[-1])
+    every = [*other_session, *both]
+    chosen = choose_runs(every, every)
+    assert list(chosen.baseline) == expected[SideName.BASELINE]
+    assert list(chosen.candidate) == expected[SideName.CANDIDATE]
 
 
 def judged(left, right, settings, *, pinned=()):
