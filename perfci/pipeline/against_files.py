@@ -10,12 +10,12 @@ from perfci.model.baseline import ACCEPTED_ALONE, PinnedBaseline
 from perfci.model.comparison import Comparison, WorkloadComparison
 from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
-from perfci.pipeline.judging import FloorsOf, GoldenLosses, golden_losses
+from perfci.pipeline.floors import Floors
+from perfci.pipeline.judging import GoldenLosses, environment_of, golden_losses
 from perfci.pipeline.measure import launch_revision
 from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import named_only, unmeasured, with_failure
 from perfci.pipeline.workspace import Workspace
-from perfci.stats.collect import SeriesKey
 from perfci.stats.pinned import count_pinned_gates, judge_pinned
 from perfci.stats.sessions import share_of, share_text
 from perfci.store.store import Store
@@ -80,7 +80,7 @@ def compare_with_files(
     *,
     workloads: Sequence[Workload],
     failures: Mapping[str, Note],
-    floors_of: FloorsOf,
+    floors: Floors,
 ) -> Comparison:
     """A revision against the reviewed files alone: all workloads of ``runs`` as one family.
 
@@ -105,7 +105,7 @@ def compare_with_files(
                 settings,
                 families=families,
                 golden=golden.get(name, GoldenLosses()),
-                noise_floors=floors_of(name, mine),
+                floors=floors,
             )
         results.append(with_failure(result, failures.get(name)))
     return Comparison(
@@ -133,7 +133,7 @@ def against_file(
     *,
     families: int | None,
     golden: GoldenLosses,
-    noise_floors: Mapping[SeriesKey, float],
+    floors: Floors,
 ) -> WorkloadComparison:
     """The candidate's launches against one accepted level. Sessions of launches share the error rate: each new one was
     another chance to look. Known patterns in the traces are told; whether they are new, no file knows."""
@@ -143,7 +143,7 @@ def against_file(
         candidate,
         replace(settings, error_rate=settings.error_rate * share_of(session)),
         families=families,
-        noise_floors=noise_floors,
+        noise_floors=floors.to_judge(pinned.workload, candidate),
         golden_losses=golden.losses,
         loss_tolerance_ratio=golden.tolerance_ratio,
     )
@@ -160,7 +160,7 @@ def against_file(
     return replace(
         judged,
         findings=compare_findings(found, found, candidate_launches=len(kept)),
-        notes=(*notes, *judged.notes),
+        notes=(*notes, *judged.notes, *floors.notes(pinned.workload, environment_of(candidate))),
     )
 
 

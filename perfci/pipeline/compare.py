@@ -315,7 +315,7 @@ def _against_files(
         settings,
         workloads=workloads,
         failures=failures,
-        floors_of=Floors(store, settings).to_judge,
+        floors=Floors(store, settings),
     )
     return keep(store, comparison, progress)
 

@@ -123,17 +123,18 @@ class _Case:
 
     def _round(self, groups: Sequence[Group], settings: JudgeSettings) -> list[tuple[Group, WorkloadComparison]]:
         candidate = {group.workload: group.candidate for group in groups}
+        floors = Floors(self.store, settings)
         judged = judge_all(
             {group.workload: group.baseline for group in groups},
             candidate,
             settings,
-            floors_of=Floors(self.store, settings).to_judge,
+            floors_of=floors.to_judge,
             golden=golden_losses(self.workloads),
             notes={
                 group.workload: (
                     *group.notes,
                     *pinned_notes(self.workspace, self.store, group.workload, group.candidate),
-                    *Floors(self.store, settings).notes(group.workload, environment_of(group.candidate)),
+                    *floors.notes(group.workload, environment_of(group.candidate)),
                 )
                 for group in groups
             },
@@ -154,7 +155,7 @@ class _Case:
                 settings,
                 families=families or None,
                 golden=golden.get(group.workload, GoldenLosses()),
-                noise_floors=Floors(self.store, settings).to_judge(group.workload, group.candidate),
+                floors=floors,
             )
             results[group.workload] = replace(judged_alone, notes=(*group.notes, *judged_alone.notes))
         return [(group, replace(results[group.workload], workload=group.label)) for group in groups]

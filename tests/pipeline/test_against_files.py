@@ -14,6 +14,8 @@ from perfci.model.baseline import ACCEPTED_ALONE
 from perfci.model.comparison import Reason
 from perfci.model.environment import Environment
 from perfci.model.finding import Confidence, Finding, Quantity
+from perfci.model.history import NoiseLevel
+from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
 from perfci.model.verdict import Verdict
 from perfci.pipeline import against_files
@@ -156,6 +158,16 @@ def test_launches_of_several_sessions_share_the_error_rate(repository: Repositor
     ((_, levels),) = read_baselines(repository.root / "baselines")
     at_share = judge_pinned(levels, [*first, *second], replace(settings, error_rate=settings.error_rate * 0.05))
     assert step_row(twice).effect == step_row(at_share).effect
+
+
+def test_a_noise_floor_of_another_statistic_is_not_used_and_said(repository: Repository) -> None:
+    accepted(repository)
+    stored(repository, *launches(head_of(repository), 1e7))
+    floor = NoiseLevel(phase=KEY[0], metric=KEY[1], deviation=0.004, upper=0.005, launches=8, statistic=Statistic.P10)
+    with open_store(open_workspace(repository.root).project.database_url) as store:
+        store.set_noise_floors("train", ENVIRONMENT, [floor])
+    (workload,) = compared(repository).workloads
+    assert [note.code for note in workload.notes] == [ACCEPTED_ALONE, "noise-floor-unused"]
 
 
 def test_the_newest_environment_with_a_file_is_judged_and_another_one_is_named(repository: Repository) -> None:
