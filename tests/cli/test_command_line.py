@@ -380,7 +380,7 @@ def test_a_report_page_that_cannot_be_written_does_not_change_the_exit_code(stor
     (tmp_path / ".perfci").mkdir()
     (tmp_path / ".perfci" / "reports").write_text("a file where the folder should be: no user may write below it")
     done = perfci("compare", "a..a", *database, cwd=tmp_path)
-    assert done.returncode == json.loads(done.stdout)["exit_code"] == 4
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 5
     (line,) = [line for line in done.stderr.splitlines() if "report" in line]
     assert line.startswith(f"perfci: no report page: {tmp_path}/.perfci/reports/")
     assert "cannot be written" in line
