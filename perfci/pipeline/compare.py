@@ -11,6 +11,7 @@ from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.against_files import PINNED_LABEL, compare_with_files, launch_missing, names_against_files
 from perfci.pipeline.baselines import pinned_levels, pinned_notes
+from perfci.pipeline.earlier import with_earlier_regression
 from perfci.pipeline.floors import Floors, by_gate
 from perfci.pipeline.interleave import Measured, Session
 from perfci.pipeline.judging import environment_of, golden_losses, judge_all, with_gates
@@ -87,7 +88,16 @@ def run_comparison(workspace: Workspace, store: Store, request: CompareRequest, 
         },
         too_far=[name for name, runs in chosen.items() if runs.too_far],
     )
-    judged = tuple(_with_places(result, measured) for result in judged)
+    judged = tuple(
+        with_earlier_regression(
+            store,
+            _with_places(result, measured),
+            (*chosen[result.workload].baseline, *chosen[result.workload].candidate),
+            baseline=baseline.identity,
+            candidate=candidate.identity,
+        )
+        for result in judged
+    )
     comparison = Comparison(
         baseline=baseline,
         candidate=candidate,

@@ -13,6 +13,7 @@ from perfci.model.run import Note, Revision, Run
 from perfci.model.settings import JudgeSettings
 from perfci.pipeline.against_files import against_file
 from perfci.pipeline.baselines import pinned_for, pinned_levels, pinned_notes
+from perfci.pipeline.earlier import with_earlier_regression
 from perfci.pipeline.floors import Floors
 from perfci.pipeline.judging import (
     GoldenLosses,
@@ -158,7 +159,17 @@ class _Case:
                 floors=floors,
             )
             results[group.workload] = replace(judged_alone, notes=(*group.notes, *judged_alone.notes))
-        return [(group, replace(results[group.workload], workload=group.label)) for group in groups]
+        return [
+            (group, self._after_earlier(group, replace(results[group.workload], workload=group.label)))
+            for group in groups
+        ]
+
+    def _after_earlier(self, group: Group, judged: WorkloadComparison) -> WorkloadComparison:
+        runs = (*group.baseline, *group.candidate)
+        commits = {run.revision.identity for run in group.baseline}
+        if len(commits) != 1:
+            return judged
+        return with_earlier_regression(self.store, judged, runs, baseline=commits.pop(), candidate=self.head)
 
     def _file_of(self, group: Group) -> PinnedBaseline | None:
         """The reviewed level for a head without a baseline run, where nothing was to be measured beside it."""

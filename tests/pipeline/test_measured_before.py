@@ -14,6 +14,7 @@ from run_builder import run
 from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment
 from perfci.model.run import Revision, Run
+from perfci.model.verdict import Verdict
 from perfci.pipeline import compare
 from perfci.pipeline.compare import CompareRequest, run_comparison
 from perfci.pipeline.interleave import Measured, Session
@@ -237,3 +238,21 @@ def test_ctrl_c_in_the_first_session_gives_no_verdict_and_spends_nothing(
         assert len(store.runs("train", kept[0].revision.identity)) == 1
     assert world.ordinal(kept[0], "main", "topic") == 1
     assert world.launches()
+
+
+@pytest.mark.parametrize("again", [10.0, 12.0], ids=["gone", "found again"])
+def test_a_regression_of_an_earlier_session_is_told_beside_an_answer_that_is_none(world: World, again: float) -> None:
+    def session(number: int, count: float) -> list[str]:
+        world.session("main", name=f"s{number}", number=number)
+        world.session("topic", name=f"s{number}", number=number, values={("step", "kernel_count"): count})
+        (workload,) = world.compared("main..topic").workloads
+        return [note.text for note in workload.notes if note.code == "earlier-regression"]
+
+    assert session(1, 12.0) == []
+    told = session(2, again)
+    assert [text.partition("found a regression: ")[2] for text in told] == (
+        ["step/kernel_count +20%; this answer is that of the newest session alone"] if again == 10.0 else []
+    )
+    with open_store(world.workspace().project.database_url) as store:
+        told_first = [one for one in store.comparisons() if one.comparison.verdict is Verdict.REGRESSION]
+    assert len(told_first) == (1 if again == 10.0 else 2)

@@ -3,8 +3,10 @@
 import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -76,6 +78,24 @@ def test_the_number_of_a_session_travels_through_a_bundle(world):
         (row,) = [row for row in workload["rows"] if row["metric"] == "unprofiled_wall_ns"]
         levels[number] = 1 - row["effect"]["confidence"]
     assert levels[2] < levels[1] / 10
+
+
+def test_a_second_session_tells_what_the_first_one_found(world):
+    told = []
+    for number, slower in ((1, 0.2), (2, 0.0)):
+        launches = [
+            replace(one, launch=replace(one.launch, plan=(3, 12), session=number))
+            for one in sides(
+                world.base, world.head, slower=slower, schedule=f"session {number}", start=START + number * HALF_AN_HOUR
+            )
+        ]
+        done = world.publish(*world.fork(), world.bundle(*launches), arguments=("-f", "json"))
+        (workload,) = json.loads(done.stdout)["workloads"]
+        told.append([note["text"] for note in workload["notes"] if note["code"] == "earlier-regression"])
+        with closing(sqlite3.connect(world.database.removeprefix("sqlite:///"))) as database, database:
+            database.execute("UPDATE comparisons SET stored_at_us = ?", [int((START + HALF_AN_HOUR).timestamp() * 1e6)])
+    assert told[0] == []
+    assert "step/unprofiled_wall_ns +2" in told[1][0]
 
 
 def test_real_traces_travel_through_a_bundle(world):
