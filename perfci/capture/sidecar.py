@@ -10,7 +10,7 @@ from typing import Any
 
 from perfci.errors import MeasurementError
 from perfci.model.metrics import METRICS, RUN, STEP, AcrossRanks
-from perfci.model.run import Note, Series
+from perfci.model.run import LOSS_NOT_FINITE, Note, Series
 from perfci.model.sidecar import Sidecar, SidecarStatus, StepTimes
 
 SCHEMA_VERSION = 1
@@ -205,7 +205,7 @@ def _notes(sidecars: Sequence[Sidecar]) -> tuple[Note, ...]:
     strange = sorted({step for s in sidecars for step in s.not_finite_losses})
     if strange:
         text = f"the loss was not finite in {len(strange)} steps, first in step {strange[0]}"
-        notes.append(Note(code="loss-not-finite", text=text))
+        notes.append(Note(code=LOSS_NOT_FINITE, text=text))
     if len({s.versions for s in sidecars}) > 1:
         notes.append(Note(code="ranks-differ", text="the ranks ran different versions; those of rank 0 are shown"))
     return tuple(notes)

@@ -86,6 +86,10 @@ class ApiCallStat:
     total_ns: int
 
 
+LOSS_NOT_FINITE = "loss-not-finite"
+"""Code of the note on a run that told a loss which is no finite number: it is in no list of losses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something a reader of the numbers must know: a fallback used, dropped steps, a spoiled launch.

@@ -26,6 +26,9 @@ from perfci.store.store import Store
 MOST_ATTEMPTS = 3
 """Times a pair is launched because a launch of it was spoiled; after that the machine is not fit to measure."""
 
+_TOO_WIDE_RATIO = 10.0
+"""Upper bound of an interval from which on its numbers tell nobody anything: eleven times as long."""
+
 _WHY_STOPPED = {
     Stop.DECIDED: "every gate is decided",
     Stop.HOPELESS: "more launches would not decide the gates that are still open",
@@ -248,9 +251,10 @@ class Session:
         for gate in decision.gates:
             if gate.effect is not None:
                 low, high = gate.effect.low_ratio, gate.effect.high_ratio
+                between = f"[{low:+.2%}, {high:+.2%}]" if high < _TOO_WIDE_RATIO else "(interval still very wide)"
                 self.progress.line(
                     f"  {gate.workload} {gate.phase}/{gate.metric}: {gate.effect.value_ratio:+.2%} "
-                    f"[{low:+.2%}, {high:+.2%}], budget {gate.budget_ratio or 0:.2%}: {gate.state.value}"
+                    f"{between}, budget {gate.budget_ratio or 0:.2%}: {gate.state.value}"
                 )
         left = "" if decision.remaining_s is None else f", about {decision.remaining_s / 60:.1f} min left"
         self.progress.line(

@@ -13,6 +13,7 @@ from perfci.report.names import clean
 from perfci.report.quantities import (
     NOT_COMPUTABLE,
     change_text,
+    confidence_text,
     delta_text,
     interval_text,
     pair_texts,
@@ -120,7 +121,9 @@ def row_phrase(row: Row, *, budget: bool = True) -> str:
     if not interval:
         per_step = " per step" if row.kind is Kind.EXACT else ""
         return f"{subject} went from {left} to {right}{per_step} ({delta_text(before, after, unit)}, exact)"
-    detail = "no interval" if interval == "unbounded" else f"{ratio_text(row.effect.confidence)} interval {interval}"
+    detail = (
+        "no interval" if interval == "unbounded" else f"{confidence_text(row.effect.confidence)} interval {interval}"
+    )
     if budget and row.budget_ratio is not None:
         detail += f", budget {ratio_text(row.budget_ratio)}"
     return f"{subject} {change_text(row.effect)} ({detail})"

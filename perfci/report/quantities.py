@@ -7,6 +7,7 @@ from perfci.model.metrics import Unit
 
 NOT_COMPUTABLE = "not computable"
 MISSING = "—"
+_MOST_DECIMALS = 10
 
 _SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {
     Unit.NS: ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
@@ -110,6 +111,14 @@ def ratio_text(ratio: float | None) -> str:
         return NOT_COMPUTABLE
     percent = 100 * ratio
     return _minus(_trimmed(f"{percent:,.{_decimals(percent)}f}")) + "%"
+
+
+def confidence_text(confidence: float) -> str:
+    """The confidence of an interval, ``99.2%``: with as many decimals as keep it below 100 %, which none has."""
+    decimals = 1
+    while decimals < _MOST_DECIMALS and f"{100 * confidence:.{decimals}f}".startswith("100") and confidence < 1:
+        decimals += 1
+    return _trimmed(f"{100 * confidence:.{decimals}f}") + "%"
 
 
 def change_text(effect: Effect) -> str:

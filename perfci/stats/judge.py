@@ -12,7 +12,7 @@ from perfci.stats.collect import SeriesKey, SeriesSamples, SideSamples, collect,
 from perfci.stats.evidence import Evidence, evidence_of
 from perfci.stats.exact import exact_effect, judge_exact
 from perfci.stats.gates import LookPlan, NoisySeries, judge_noisy
-from perfci.stats.numerics import losses_outside
+from perfci.stats.numerics import losses_lost, losses_outside
 
 VARYING_COUNT_BUDGET_RATIO = 0.01
 """Least budget of a count that was seen to vary: it must be judged as noisy, and no noisy metric can pass a budget of
@@ -42,8 +42,9 @@ def judge_workload(
     calibration chose before these runs were made.
 
     Spoiled runs are left out and said. No run on a side: NOT_MEASURED. Comparability keys that differ, between the
-    sides or within one: NOT_COMPARABLE. Losses outside the golden band: NOT_COMPARABLE. Findings and kernel changes are
-    left empty. The result is a pure function of the arguments: looking again gives the same verdict.
+    sides or within one: NOT_COMPARABLE. Losses outside the golden band, or no finite ones on one side alone:
+    NOT_COMPARABLE. Findings and kernel changes are left empty. The result is a pure function of the arguments: looking
+    again gives the same verdict.
     """
     name = workload or next((run.workload for run in (*baseline, *candidate)), "")
     left, right = usable(baseline), usable(candidate)
@@ -70,7 +71,7 @@ def judge_workload(
         baseline_launches=len(left),
         candidate_launches=len(right),
         key_differences=differences,
-        notes=(*_spoiled_notes(baseline, candidate), *notes),
+        notes=(*_spoiled_notes(baseline, candidate), *losses_lost(left, right)[0], *notes),
         verdict_override=verdict,
     )
 
@@ -113,6 +114,8 @@ def _obstacle(
     outside = losses_outside((*left, *right), golden_losses, tolerance_ratio=tolerance_ratio)
     if outside:
         return Verdict.NOT_COMPARABLE, Reason.NUMERICS_DIFFER, (), outside
+    if losses_lost(left, right)[1]:
+        return Verdict.NOT_COMPARABLE, Reason.NUMERICS_DIFFER, (), ()
     return None
 
 

@@ -20,7 +20,7 @@ from perfci.stats.evidence import Evidence, evidence_of, resolution, with_floor
 from perfci.stats.gates import LookPlan
 from perfci.stats.interval import Moments, welch_from_moments
 from perfci.stats.judge import gate_of, judge_series, never_measured, plain_row
-from perfci.stats.numerics import losses_outside
+from perfci.stats.numerics import losses_lost, losses_outside
 from perfci.stats.power import FLOOR_LAUNCHES, two_state_chance
 
 PINNED_DRIFT_RATIO = 0.02
@@ -140,7 +140,7 @@ def judge_pinned(
         baseline_launches=max((level.launches for level in pinned.levels), default=0),
         candidate_launches=len(kept),
         key_differences=differences,
-        notes=outside,
+        notes=(*losses_lost((), kept)[0], *outside),
         verdict_override=override,
     )
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from perfci.model.comparison import Effect
 from perfci.model.metrics import METRICS, Unit
-from perfci.report.quantities import change_text, delta_text, interval_text, pair_texts, ratio_text, value_text
+from perfci.report.quantities import (
+    change_text,
+    confidence_text,
+    delta_text,
+    interval_text,
+    pair_texts,
+    ratio_text,
+    value_text,
+)
 from perfci.report.wording import metric_title
 
 FACTORS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -123,3 +131,8 @@ def test_metric_titles_are_words():
     titles = [metric_title(name) for name in METRICS]
     assert len(set(titles)) == len(titles)
     assert not any("_" in title for title in titles)
+
+
+def test_no_interval_is_called_certain() -> None:
+    texts = [confidence_text(value) for value in (0.99, 0.95, 0.992, 0.99938, 0.9996, 1 - 1e-8, 1 - 1e-15)]
+    assert texts == ["99%", "95%", "99.2%", "99.9%", "99.96%", "99.999999%", "100%"]

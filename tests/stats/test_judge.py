@@ -14,6 +14,7 @@ from run_builder import ENVIRONMENT, paired, run, unpaired
 from perfci.model.comparison import Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.metrics import Kind
+from perfci.model.run import LOSS_NOT_FINITE, Note
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.judge import count_noisy_gates, judge_workload
@@ -365,6 +366,19 @@ def test_families_share_one_error_rate() -> None:
     assert 1 - shared.confidence == pytest.approx((1 - alone.confidence) / 10)
     assert count_noisy_gates(*sides, SETTINGS, workload="tiny") == 1
     assert count_noisy_gates(*paired([1], [1], metric="sync_count"), SETTINGS, workload="tiny") == 0
+
+
+def test_a_side_whose_loss_is_no_number_is_not_comparable() -> None:
+    values = {("step", "sync_count"): 4.0}
+    left = [run(values, losses=(2.0, 1.5))]
+    right = [replace(run(values), notes=(Note(code=LOSS_NOT_FINITE, text="the loss was not finite in 2 steps"),))]
+    judged = judge_workload(left, right, SETTINGS)
+    assert judged.verdict_override is Verdict.NOT_COMPARABLE
+    assert the_row(judged, "sync_count").reason is Reason.NUMERICS_DIFFER
+    assert [note.text for note in judged.notes] == ["1 of 1 candidate launches: the loss was not finite in 2 steps"]
+    both = judge_workload(right, right, SETTINGS)
+    assert both.tally.worst is Verdict.PASS
+    assert len(both.notes) == 2
 
 
 def test_losses_outside_the_golden_band_are_not_comparable() -> None:
