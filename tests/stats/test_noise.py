@@ -103,6 +103,18 @@ def test_the_bound_of_the_noise_between_sessions_holds_as_often_as_said() -> Non
     assert np.mean(above) == pytest.approx(0.8, abs=0.07)
 
 
+@pytest.mark.parametrize("within", [0.0, 0.01, 0.04])
+def test_what_launches_within_explain_is_no_noise_between_sessions(within: float) -> None:
+    """Five sessions of three launches at -d, 0 and +d, whose means have the variance d²/3 by that alone; one session
+    stands 0.03 higher: the means vary by 0.03² / 5."""
+    sessions = [[math.exp(at + d) for d in (-within, 0.0, within)] for at in (0, 0, 0, 0, 0.03)]
+    floor = floor_of(*KEY, Statistic.MEDIAN, sessions)
+    assert floor is not None
+    bound = 0.03**2 / 5 * 4 / stats.chi2.ppf(0.2, 4)
+    assert floor.session == pytest.approx(math.sqrt(max(0, bound - within**2 / 3)), abs=1e-9)
+    assert (floor.session == 0) == (within == 0.04)
+
+
 def test_samples_of_launches_tell_what_the_runs_do() -> None:
     runs = [one for s in range(3) for one in launches(0.01, 5, seed=s, schedule=f"s{s}", label="ab"[s % 2])]
     samples = [
