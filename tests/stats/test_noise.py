@@ -113,6 +113,9 @@ def test_what_launches_within_explain_is_no_noise_between_sessions(within: float
     bound = 0.03**2 / 5 * 4 / stats.chi2.ppf(0.2, 4)
     assert floor.session == pytest.approx(math.sqrt(max(0, bound - within**2 / 3)), abs=1e-9)
     assert (floor.session == 0) == (within == 0.04)
+    once = floor_of(*KEY, Statistic.MEDIAN, [*sessions, [7.0]], codes=[*"aaaaa", "b"])
+    assert once is not None
+    assert once.session == floor.session, "code that was measured in one session tells nothing"
 
 
 def test_samples_of_launches_tell_what_the_runs_do() -> None:

@@ -1,5 +1,6 @@
 """Pinned baselines: small changes that add up, and what may not be compared."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,21 @@ def test_a_known_session_noise_replaces_the_assumed_drift() -> None:
     assert verdict_of(judge_pinned(base, candidate, SETTINGS))[0] is Verdict.INCONCLUSIVE
     assert verdict_of(judge_pinned(calm, candidate, SETTINGS)) == (Verdict.REGRESSION, Reason.CUMULATIVE)
     assert verdict_of(judge_pinned(calm, side(1e8, 4), SETTINGS))[0] is Verdict.PASS
+
+
+@pytest.mark.parametrize(("session", "allowed"), [(0.001, 3 * math.sqrt(2) * 0.001), (None, math.log1p(0.02))])
+def test_the_interval_is_wider_by_the_drift_that_is_allowed_for(session: float | None, allowed: float) -> None:
+    """Three deviations of a difference of two sessions; 2 % where none is known, which is not the same as none."""
+    candidate = side(1.015e8, 3)
+
+    def half_width(deviation: float | None) -> float:
+        base = pinned()
+        base = replace(base, levels=tuple(replace(level, session_deviation=deviation) for level in base.levels))
+        effect = judge_pinned(base, candidate, SETTINGS).rows[0].effect
+        assert effect is not None
+        return math.log1p(effect.high_ratio) - math.log1p(effect.value_ratio)
+
+    assert half_width(session) - half_width(0.0) == pytest.approx(allowed)
 
 
 def test_counts_are_exact_and_the_window_counts() -> None:
