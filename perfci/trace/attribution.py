@@ -1,5 +1,6 @@
 """Charges every CUDA call, and with it the GPU work it launched, to a step and a phase (docs/attribution.md)."""
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,13 +20,30 @@ BUILT_IN_PHASES = ("data", "h2d", "forward", "backward", "optimizer", "log", "va
 MOST_PHASES = 400
 """More distinct range names than this are not phases of a training step but per-operator annotation."""
 
-_NO_PHASES = {*PSEUDO_PHASES, steps_.DROPPED_RANGE}
+LONGEST_PHASE_NAME = 10_000
+"""Characters of the longest phase name: a bundle carries texts of 16,384, and findings say more than the name."""
+
+_NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
+_NO_PHASES = {"", *PSEUDO_PHASES, steps_.DROPPED_RANGE}
 _AUTOGRAD = re.compile(r"pt_autograd_\d+")
 _OPERATOR_ANNOTATION = re.compile(r", (?:op_id|seq) = \d+")
 _DENSE = 4
 """Correlation numbers are dense when their span is less than this many times their count."""
 NO_CALL = -1
 """Value of a launch: the trace holds no call for this operation."""
+
+
+def phase_name(text: str) -> str:
+    """The name of the phase that a range with this text marks.
+
+    What no database holds (NUL, half of a character pair) becomes U+FFFD. Beyond LONGEST_PHASE_NAME: the start, and
+    a hash of the whole, so that different names stay different.
+    """
+    name = _NOT_STORABLE.sub("\ufffd", text)
+    if len(name) <= LONGEST_PHASE_NAME:
+        return name
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{name[: LONGEST_PHASE_NAME - 14]}…~{digest}"
 
 
 @dataclass(slots=True)
@@ -252,7 +270,7 @@ class _Rank:
         name = marks.name[rows[inner]]
         phase_of = np.full(len(self.raw.strings), -1, dtype=np.int32)
         for text in dict.fromkeys(name.tolist()):
-            phase_of[text] = self.phase_names.number(self.raw.strings[text])
+            phase_of[text] = self.phase_names.number(phase_name(self.raw.strings[text]))
         return _Ranges(start_ns=start[inner], end_ns=end[inner], phase=phase_of[name])
 
     def _call_phases(self, call_rows: Rows, own: _Ranges) -> Int32:

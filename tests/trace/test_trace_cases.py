@@ -12,6 +12,7 @@ from nsys_builder import START_END, Export, add_training, process_id, training
 from perfci.errors import ExitCode, TraceError
 from perfci.model.metrics import BACKGROUND, STEP, UNMARKED
 from perfci.model.timeline import NO_STEP, SyncKind
+from perfci.trace.attribution import LONGEST_PHASE_NAME, phase_name
 from perfci.trace.extract import extract, extract_timeline, read_timeline
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -231,7 +232,7 @@ def test_numbered_steps(tmp_path):
     "name",
     [
         "x" * 10_000,
-        "a\x00b\x1b[31m",
+        "a\x1b[31m\x07",
         "a|b",
         "a --> b",
         "@team",
@@ -250,7 +251,22 @@ def test_names_from_users_are_only_names(name, tmp_path):
     assert values(extraction, name, "kernel_count") == (2, 2, 2)
 
 
-@pytest.mark.parametrize("name", [STEP, "run", BACKGROUND, UNMARKED])
+def test_names_that_no_database_holds_are_mended(tmp_path):
+    """Else the whole run could not be stored, or its bundle would be refused."""
+    export = training()
+    for step in range(3):
+        export.mark("a\x00b", 1205 + 1000 * step, 1220 + 1000 * step)
+        for at, end in enumerate("ab"):
+            export.mark("y" * 50_000 + end, 1225 + 1000 * step + 40 * at, 1260 + 1000 * step + 40 * at)
+    extraction = extract([written(export, tmp_path)])
+    assert values(extraction, "a\ufffdb", "kernel_count") == (1, 1, 1)
+    long = {series.phase for series in extraction.series if series.phase.startswith("yyy")}
+    assert len(long) == 2
+    assert {len(name) for name in long} == {LONGEST_PHASE_NAME}
+    assert phase_name("half \ud800 of a pair") == "half \ufffd of a pair"
+
+
+@pytest.mark.parametrize("name", ["", STEP, "run", BACKGROUND, UNMARKED])
 def test_names_of_pseudo_phases_cannot_be_taken(name, tmp_path):
     export = training()
     for step in range(3):
