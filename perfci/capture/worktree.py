@@ -60,7 +60,10 @@ def worktrees(repository: Repository, revisions: Sequence[Revision]) -> Iterator
     ones are left alone. MeasurementError when git cannot make a checkout (for example: disk full).
     """
     folder = private_directory(repository) / "worktrees"
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from error
     with clean_up_on_termination():
         remove_stale(repository)
         with ExitStack() as stack:
@@ -114,9 +117,30 @@ def _free_slot(folder: Path, revision: Revision) -> tuple[Path, FileLock]:
     raise AssertionError("unreachable: count() has no end")
 
 
-def _registry_lock(folder: Path) -> FileLock:
+@contextmanager
+def _registry_lock(folder: Path) -> Iterator[None]:
     # Held for moments only, while slots are taken, given back or found stale.
-    return FileLock(folder / "registry.lock", timeout=_REGISTRY_TIMEOUT_S, is_singleton=False)
+    lock = FileLock(folder / "registry.lock", timeout=_REGISTRY_TIMEOUT_S, is_singleton=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise MeasurementError(
+            f"another perfci has been busy in {folder} for {_REGISTRY_TIMEOUT_S:.0f} s", todo="see whether it hangs"
+        ) from error
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _unwritable(path: Path, error: OSError) -> MeasurementError:
+    return MeasurementError(
+        f"cannot write in {path}: {error.strerror}",
+        wanted="a folder for temporary checkouts",
+        todo="mend the permissions and owner of the repository's folder .perfci and of all in it",
+    )
 
 
 def _hold(path: Path) -> FileLock | None:
@@ -126,6 +150,8 @@ def _hold(path: Path) -> FileLock | None:
         lock.acquire()
     except Timeout:
         return None
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
     return lock
 
 

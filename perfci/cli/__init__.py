@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 from types import FrameType
 
 import click
@@ -29,6 +30,7 @@ _COMMANDS = {
     "bundle": "perfci.cli.github:bundle",
     "publish": "perfci.cli.github:publish",
 }
+_AGAIN_S = 0.02
 
 
 @click.group(
@@ -65,10 +67,24 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _try_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Deliver a Ctrl-C again that hit code in which Python drops exceptions (a destructor, a weakref's callback)."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        # From another thread and a little later: a signal raised in here would be dropped like the first one.
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main_thread, signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns (and as a console script exits with) the code of docs/exit-codes.md."""
     keep_streams()
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _try_again
     words = sys.argv[1:] if argv is None else argv
     try:
         words, command = split_command(words)

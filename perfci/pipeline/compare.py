@@ -191,6 +191,7 @@ class _Case:
         if not missing:
             progress.line("both sides were measured together before; nothing to launch (--remeasure launches again)")
             return Measured()
+        self.store.require_writable()
         session = Session(
             workspace=self.workspace, store=self.store, limits=self.settings, judge=self.judge, progress=progress
         )

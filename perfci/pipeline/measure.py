@@ -90,7 +90,9 @@ def launch_revision(
     """Launch these workloads of one revision, all once before any the second time. Every run is stored at once.
 
     A workload whose preparation or launch fails is given up, with the reason in the result; the others go on.
+    BackendError, before any launch, for a database that cannot be written.
     """
+    store.require_writable()
     repository = workspace.require_repository()
     schedule = new_schedule()
     runs: list[Run] = []

@@ -105,6 +105,14 @@ class Store:
         """True when the file cannot be written: reading works, writing raises BackendError."""
         return self._database.read_only
 
+    def require_writable(self) -> None:
+        """BackendError when nothing can be stored: to be known before minutes of measuring, not after."""
+        if self.read_only:
+            raise BackendError(
+                f"the database {self.name} is read-only, and what is measured must be stored",
+                todo="make the file and its folder writable, or name another database with --db",
+            )
+
     # Runs
 
     def add_runs(self, runs: Iterable[Run]) -> int:

@@ -271,6 +271,17 @@ def test_perfci_s_folder_being_a_file_is_a_clear_error(box, repo):
         pytest.fail("entered")
 
 
+def test_a_folder_of_checkouts_that_cannot_be_locked_is_a_clear_error(box, repo):
+    """As one that another user owns; also where root runs the tests, who may write everywhere."""
+    (box.root / ".perfci/worktrees/registry.lock").mkdir(parents=True)
+    with (
+        pytest.raises(MeasurementError, match=r"cannot write in .*worktrees") as told,
+        worktrees(repo, [repo.resolve("HEAD")]),
+    ):
+        pytest.fail("entered")
+    assert ".perfci" in told.value.todo
+
+
 def test_a_signal_during_the_checkout_itself_leaves_nothing(box):
     # enough files that the signal lands while git is writing them
     for number in range(3000):

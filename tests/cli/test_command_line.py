@@ -206,6 +206,25 @@ def test_ctrl_c_exits_130(tmp_path: Path) -> None:
             assert child.wait(timeout=20) == 130
 
 
+def test_ctrl_c_is_not_lost_where_python_drops_exceptions() -> None:
+    """As in the callbacks of dying objects, of which a database session has many: the measuring would go on."""
+    script = (
+        "import signal, sys, time, click, perfci.cli as c\n"
+        "class Dying:\n"
+        "    def __del__(self):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "        time.sleep(0)\n"
+        "@c.cli.command('sleep')\n"
+        "def sleep():\n    Dying()\n    print('goes on', flush=True)\n    time.sleep(20)\n"
+        "c.lazy._HELP['sleep'] = 'x'\n"
+        "raise SystemExit(c.main(['sleep']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=15)
+    assert done.returncode == 130
+    assert done.stdout == "goes on\n"
+    assert "Traceback" not in done.stderr
+
+
 def shell(words: str, after: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """perfci in a shell that does something to its streams; the exit code is that of perfci."""
     command = f"{sys.executable} -m perfci {words} {after}; exit ${{PIPESTATUS[0]}}"

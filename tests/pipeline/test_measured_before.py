@@ -11,15 +11,17 @@ from heard import Heard
 from repository import Repository
 from run_builder import run
 
+from perfci.errors import BackendError
 from perfci.model.comparison import Comparison
 from perfci.model.environment import Environment
 from perfci.model.run import Revision, Run
 from perfci.model.verdict import Verdict
-from perfci.pipeline import compare
+from perfci.pipeline import compare, measure
 from perfci.pipeline.compare import CompareRequest, run_comparison
 from perfci.pipeline.interleave import Measured, Session
+from perfci.pipeline.measure import MeasureRequest, measure_revision
 from perfci.pipeline.workspace import Workspace, open_workspace
-from perfci.store.store import open_store
+from perfci.store.store import Store, open_store
 
 LEAST = 4
 """min_launches in the configuration of the repository."""
@@ -256,3 +258,17 @@ def test_a_regression_of_an_earlier_session_is_told_beside_an_answer_that_is_non
     with open_store(world.workspace().project.database_url) as store:
         told_first = [one for one in store.comparisons() if one.comparison.verdict is Verdict.REGRESSION]
     assert len(told_first) == (1 if again == 10.0 else 2)
+
+
+def test_a_database_that_cannot_be_written_is_told_before_the_first_launch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "read_only", property(lambda _self: True))
+    monkeypatch.setattr(measure, "bench_for", lambda *_, **__: pytest.fail("took the machine"))
+    said = "is read-only, and what is measured must be stored"
+    with pytest.raises(BackendError, match=said):
+        world.compared("main..topic", measure=True)
+    workspace = world.workspace()
+    with open_store(workspace.project.database_url) as store, pytest.raises(BackendError, match=said):
+        measure_revision(workspace, store, MeasureRequest(revision="main"), world.heard)
+    assert world.launched == []
