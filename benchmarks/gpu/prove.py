@@ -3,7 +3,8 @@
     python benchmarks/gpu/prove.py OUT --minutes 9 CASE …
 
 A CASE is WORKLOAD:FAULT[:LAUNCHES], for example `gpt:item-each-step:4`; the fault `none` compares equal code (A/A).
-`gpt:calibrate:8` calibrates instead (OUT/<n>-gpt-calibrate.json) and accepts the levels as a baseline (OUT/baselines/).
+`gpt:calibrate:8` calibrates instead (OUT/<n>-gpt-calibrate.json) and accepts the levels as a baseline (OUT/baselines/);
+`gpt:accept` accepts those of the comparisons made so far.
 Cases run in the given order while time is left. With --folder the repository and its database stay for a next run.
 Writes OUT/<n>-<workload>-<fault>.json (the whole comparison) and OUT/summary.json: verdict, what regressed, rules that
 fired, launches and seconds of each case. With --recordings also OUT/recordings.tar.xz, the recordings of the first two
@@ -107,7 +108,11 @@ def calibrate(folder: Path, out: Path, name: str, arguments: argparse.Namespace,
     (out / f"{name}.log").write_text(done.stderr)
     (out / f"{name}.json").write_text(done.stdout)
     print(name, done.returncode, done.stderr[-300:], flush=True)
-    reason = f"{launches} launches of equal code on a quiet machine (docs/evidence)"
+    accept(folder, out, workload, f"{launches} launches of equal code on a quiet machine (docs/evidence)")
+
+
+def accept(folder: Path, out: Path, workload: str, reason: str) -> None:
+    """The levels of main as a baseline file in OUT/baselines/."""
     done = perfci(folder, "baseline", "accept", "main", "-w", workload, "--reason", reason)
     print(done.stdout, done.stderr[-300:], flush=True)
     for path in (folder / "baselines").glob("*.yaml"):
@@ -150,7 +155,9 @@ def run(folder: Path, out: Path, arguments: argparse.Namespace) -> None:
     summaries = []
     for number, case in enumerate(arguments.cases, arguments.first):
         workload, fault, launches = [*case.split(":"), "6"][:3]
-        if arguments.minutes * 60 - (time.monotonic() - started) < 60:
+        if fault == "accept":
+            accept(folder, out, workload, "launches of main in comparisons on a quiet machine (docs/evidence)")
+        elif arguments.minutes * 60 - (time.monotonic() - started) < 60:
             print(f"no time left for {case}")
         elif fault == "calibrate":
             calibrate(folder, out, f"{number:02d}-{workload}-calibrate", arguments, int(launches))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perfci.cli.options import config_options
+from perfci.cli.options import config_options, workload_option
 from perfci.errors import UsageError
 
 
@@ -22,13 +22,17 @@ def baseline() -> None:
 
 @baseline.command()
 @click.argument("revision")
-@click.option(
-    "-w", "--workload", "patterns", multiple=True, metavar="PATTERN", help="Workload. Repeatable. Default: all."
-)
+@workload_option
 @click.option("--reason", required=True, help="Why these levels are right: reviewers will read it.")
 @config_options
 def accept(
-    *, revision: str, patterns: tuple[str, ...], reason: str, config_path: Path | None, database_url: str | None
+    *,
+    revision: str,
+    patterns: tuple[str, ...],
+    preset: str | None,
+    reason: str,
+    config_path: Path | None,
+    database_url: str | None,
 ) -> None:
     """Write the stored levels of REVISION as baseline files, for review and commit."""
     from perfci.pipeline.baselines import accept as accept_levels  # noqa: PLC0415  (paid for only when used)
@@ -38,7 +42,7 @@ def accept(
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     configured = bool(workspace.project.sections)
-    names = [w.spec.name for w in workspace.project.select(patterns)] if configured else list(patterns)
+    names = [w.spec.name for w in workspace.project.select(patterns, preset=preset)] if configured else list(patterns)
     if not names:
         raise UsageError("no workload was named, and perfci.yaml lists none", todo="name them with -w")
     with open_to_read(workspace.project) as store:

@@ -70,14 +70,13 @@ class Project:
         """All workload names, in the order of the configuration."""
         return tuple(section.name for section, _, _ in self.sections)
 
-    def definition_hashes(self) -> dict[str, frozenset[str]]:
-        """For each workload the hashes of its definition, one for each preset and for none."""
+    def definition_hashes(self) -> dict[str, str]:
+        """Hash of the definition of each workload, and of its other presets (``NAME@PRESET``)."""
         return {
-            section.name: frozenset(
-                _workload(section, definition, folder, self.general, preset=preset).spec.definition_hash
-                for preset in (None, *section.presets)
-            )
+            spec.name: spec.definition_hash
             for section, definition, folder in self.sections
+            for preset in (None, *section.presets)
+            for spec in (_workload(section, definition, folder, self.general, preset=preset).spec,)
         }
 
     def doubts(self) -> tuple[str, ...]:
@@ -89,7 +88,7 @@ class Project:
             f"judge.gates: {gate.metric} ({gate.phase}) is gated for {gate.workload!r}, which is none of the "
             f"workloads {', '.join(names)}"
             for gate in self.judge.gates
-            if not any(fnmatchcase(name, gate.workload) for name in names)
+            if not any(fnmatchcase(name, gate.workload) for name in (*names, *self.definition_hashes()))
         )
 
     def knows(self, pattern: str) -> bool:

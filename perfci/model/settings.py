@@ -39,8 +39,13 @@ class Gate:
             raise ValueError(f"budget_ratio must lie in [0, 1), got {self.budget_ratio}")
 
     def covers(self, *, workload: str, phase: str, metric: str) -> bool:
-        """True when this gate judges the given series."""
-        return metric == self.metric and fnmatchcase(phase, self.phase) and fnmatchcase(workload, self.workload)
+        """True when this gate judges the given series. A gate of ``gpt`` judges it in every preset (``gpt@small``)."""
+        names = (workload, workload.partition("@")[0])
+        return (
+            metric == self.metric
+            and fnmatchcase(phase, self.phase)
+            and any(fnmatchcase(name, self.workload) for name in names)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,9 @@ def accept(
     for name, runs in stored.items():
         if all(run.spoiled for run in runs):
             spoiled = f" (all {len(runs)} were spoiled)" if runs else ""
-            raise MeasurementError(
-                f"{revision} has no usable runs of {name}{spoiled}", todo=f"perfci run {revision} -w {name} -n 4"
-            )
+            plain, _, preset = name.partition("@")
+            todo = f"perfci run {revision} -w {plain}{f' --preset {preset}' if preset else ''} -n 4"
+            raise MeasurementError(f"{revision} has no usable runs of {name}{spoiled}", todo=todo)
     settings = _all_gates(workspace)
     floors = Floors(store, settings)
     views = []
@@ -122,7 +122,7 @@ def doubts(workspace: Workspace) -> tuple[str, ...]:
         known = definitions.get(pinned.workload)
         if definitions and known is None:
             found.append(f"{path.name}: perfci.yaml knows no workload {pinned.workload}")
-        elif known is not None and pinned.environment.get("workload_hash") not in known:
+        elif known is not None and pinned.environment.get("workload_hash") != known:
             found.append(
                 f"{path.name}: the workload {pinned.workload} was defined otherwise when this was accepted, so it is "
                 "not used: accept it anew"

@@ -95,7 +95,7 @@ def refuse_unknown(workspace: Workspace, store: Store, workload: str) -> None:
     """Raises UsageError for a name that is neither configured nor stored, as mistyped ones are. Where no workload is
     known at all, none is refused: nothing was measured yet."""
     known = {*store.workloads(), *workspace.project.workload_names()}
-    if known and workload not in known:
+    if known and workload not in known and workload not in workspace.project.definition_hashes():
         raise UsageError(f"no workload is called {workload!r}", wanted=f"one of: {', '.join(sorted(known))}")
 
 

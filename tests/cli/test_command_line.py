@@ -93,8 +93,9 @@ def test_config_check_warns_of_what_will_never_be_used(tmp_path: Path) -> None:
     done = perfci("config", "check", cwd=tmp_path)
     assert done.returncode == 0
     assert "warning: no workloads are listed" in done.stderr
-    gates = "[{metric: sync_count, workload: gtp}, {metric: sync_count, workload: 'g*'}]"
-    path.write_text(f"workloads: [{{name: gpt, command: x}}]\njudge: {{gates: {gates}}}\n")
+    named = ("gtp", "'g*'", "gpt@small")
+    gates = ", ".join(f"{{metric: sync_count, workload: {name}}}" for name in named)
+    path.write_text(f"workloads: [{{name: gpt, command: x, presets: {{small: {{}}}}}}]\njudge: {{gates: [{gates}]}}\n")
     done = perfci("config", "check", cwd=tmp_path)
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()

@@ -138,7 +138,7 @@ def test_one_launch_is_taken_with_a_warning(repository: Repository) -> None:
 
 def test_files_that_the_configuration_cannot_use_are_doubted(repository: Repository) -> None:
     workspace = open_workspace(repository.root)
-    (today,) = workspace.project.definition_hashes()["train"]
+    today = workspace.project.definition_hashes()["train"]
 
     def write(count: int = 4, **more) -> None:
         for old in workspace.project.baselines.glob("*"):
@@ -162,6 +162,26 @@ def test_files_that_the_configuration_cannot_use_are_doubted(repository: Reposit
     only_counts = [replace(one, series=one.series[1:]) for one in launches("1" * 40, environment=known(today))]
     write_baseline(workspace.project.baselines, pin(only_counts, reason="x", accepted_on="2026-01-01"))
     assert ["no level of anything that is gated" in text for text in doubts(workspace)] == [True]
+
+
+def test_another_preset_is_accepted_under_its_own_name(repository: Repository) -> None:
+    repository.write("perfci.yaml", CONFIG.replace("python train.py", "python train.py, presets: {small: {}}"))
+    head = repository.git("rev-parse", "HEAD")
+    words = ("baseline", "accept", "main", "-w", "train", "--preset", "small", "--reason", "why")
+    missing = repository.perfci(*words)
+    assert missing.returncode == 5
+    assert "do: perfci run main -w train --preset small -n 4" in missing.stderr
+    definition = open_workspace(repository.root).project.definition_hashes()["train@small"]
+    environment = Environment.of({**dict(ENVIRONMENT.entries), "workload_hash": definition})
+    stored(repository, *launches(head, workload="train@small", environment=environment))
+    done = repository.perfci(*words)
+    assert done.returncode == 0, done.stderr
+    ((_, pinned),) = read_baselines(repository.root / "baselines")
+    assert pinned.workload == "train@small"
+    assert doubts(open_workspace(repository.root)) == ()
+    refused = repository.perfci(*words[:-3], "tiny", *words[-2:])
+    assert refused.returncode == 2
+    assert "has no preset 'tiny'" in refused.stderr
 
 
 def test_a_reference_knows_the_noise_between_its_sessions_before_the_candidate(repository: Repository) -> None:
