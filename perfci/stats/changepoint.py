@@ -106,8 +106,9 @@ def _changes(
     least = max(budget_ratio, ROUNDING_RATIO)
     kept = significant(calm, candidates(calm, noise_of(values)), raw=values, alarm_rate=alarm_rate)
     while True:
-        parts = split(calm, tuple(place for place, _ in kept))
-        means = [float(np.mean(part)) for part in parts]
+        places = tuple(place for place, _ in kept)
+        noise = noise_around(calm, places)
+        means = [mean_of(part, noise.deviation) for part in split(calm, places)]  # the levels that are reported
         sizes = [_size(a, b, logarithmic=logarithmic) for a, b in pairwise(means)]
         if not sizes or min(sizes) > least:
             return kept

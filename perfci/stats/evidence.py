@@ -74,7 +74,8 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
     )
     two_levels = any(is_bimodal(log) for log in logs)
     alike = 0 if noise_floor is None else FLOOR_LAUNCHES
-    chance = two_state_chance(*estimate.launches, wild=estimate.trimmed, alike=alike)
+    paired = estimate.method is Method.PAIRED
+    chance = two_state_chance(*estimate.launches, wild=estimate.trimmed, alike=alike, paired=paired)
     estimate, floor_flags = with_floor(estimate, noise_floor)
     if sequential:
         estimate = estimate.allowing(math.log1p(SEQUENTIAL_DRIFT_RATIO))

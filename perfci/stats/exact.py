@@ -7,6 +7,8 @@ from fractions import Fraction
 from perfci.model.comparison import Effect, Reason
 from perfci.model.verdict import Verdict
 
+_BUDGET_DENOMINATOR = 10**9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactOutcome:
@@ -29,7 +31,8 @@ def judge_exact(baseline: Fraction, candidate: Fraction, *, budget_ratio: float,
     if baseline == candidate:
         return ExactOutcome(verdict=Verdict.PASS, reason=Reason.EXACT_EQUAL, effect=effect)
     before, after = (baseline, candidate) if lower_is_better else (candidate, baseline)
-    factor = 1 + Fraction(budget_ratio)
+    # The decimal that the user wrote: the binary 0.03 lies below 3 %, and +3 % would be beyond it.
+    factor = 1 + Fraction(budget_ratio).limit_denominator(_BUDGET_DENOMINATOR)
     if after > before * factor:
         verdict, reason = Verdict.REGRESSION, Reason.EXACT_CHANGED
     elif before > after * factor:

@@ -71,8 +71,10 @@ def _levels(gated: Sequence[NoisySeries], alpha: float, equal_alpha: float, plan
         def check(index: int, level: float) -> bool:
             evidence = gated[index].evidence
             estimate = evidence.estimate
-            # Only what may be claimed hands its error on: luck with two levels must not make other gates bolder.
-            if estimate is None or evidence.bimodal or at_look(level) < evidence.chance:
+            # Only what may be claimed hands its error on: luck with two levels, or drift of sides that were measured
+            # one after the other, must not make other gates bolder.
+            drifting = evidence.sequential and evidence.trend
+            if estimate is None or evidence.bimodal or drifting or at_look(level) < evidence.chance:
                 return False
             harm = direction * gated[index].sign * estimate.log_ratio
             return harm - estimate.half_width(at_look(level)) > 0
@@ -89,7 +91,7 @@ def _levels(gated: Sequence[NoisySeries], alpha: float, equal_alpha: float, plan
 
 def _gated_row(entry: NoisySeries, levels: Levels, settings: JudgeSettings) -> Row:
     outcome = decide(entry.evidence, budget_ratio=entry.budget_ratio, sign=entry.sign, levels=levels)
-    level = max(levels.harm, levels.benefit)
+    level = min(levels.harm, levels.benefit)
     needed = None
     if outcome.reason in (Reason.INTERVAL_TOO_WIDE, Reason.TOO_FEW_LAUNCHES):
         needed = launches_needed(entry.evidence, entry.budget_ratio, levels, power=settings.power)
@@ -160,7 +162,8 @@ def _bare_effect(entry: NoisySeries) -> Effect | None:
 
 
 def _mde(evidence: Evidence, level: float, power: float) -> float | None:
-    """The smallest change that these launches could have shown, as harm in the worse direction."""
+    """The smallest change that these launches could have shown, as growth (with the same factor for a fall): at it the
+    interval excludes 0 with probability ``power``."""
     estimate = evidence.estimate
     if estimate is None:
         return None

@@ -22,7 +22,8 @@ def losses_outside(runs: Sequence[Run], golden: Sequence[float], *, tolerance_ra
             continue
         for step, (seen, wanted) in enumerate(zip(run.losses, golden, strict=False)):
             if not math.isfinite(seen) or abs(seen - wanted) > tolerance_ratio * abs(wanted):
-                text = f"{run.revision.label}: loss {seen:g} at step {step}, wanted {wanted:g} ± {tolerance_ratio:.0%}"
+                band = f"{wanted:g} ± {100 * tolerance_ratio:g} %"
+                text = f"{run.revision.label}: loss {seen:g} at step {step}, wanted {band}"
                 notes.append(Note(code="loss-outside-band", text=text))
                 break
     return tuple(notes)

@@ -85,16 +85,16 @@ def launches_for_budget(
     return bisect_left(range(MOST_LAUNCHES), True, key=enough)
 
 
-def two_state_chance(baseline: int, candidate: int, *, wild: int = 0, alike: int = 0) -> float:
+def two_state_chance(baseline: int, candidate: int, *, wild: int = 0, alike: int = 0, paired: bool = False) -> float:
     """The chance, at its worst, that a process with two levels shows all baseline launches at one level and all
     candidate launches at the other by luck alone: max over q of qᵃ(1−q)ᶜ, 1/4ⁿ for n launches a side. So many ``wild``
-    launches a side (or pairs) may be anything. ``alike`` further launches of equal code, as of a calibration, all stood
-    at the level of one of the sides.
+    launches of each side may be anything, or, ``paired``, so many pairs. ``alike`` further launches of equal code, as
+    of a calibration, all stood at the level of one of the sides.
 
     Such data look like a perfectly clean change, so no claim may be made at a level below this chance.
     """
     if wild:
-        choices = math.comb(max(baseline, candidate), wild)
+        choices = math.comb(baseline, wild) * (1 if paired else math.comb(candidate, wild))
         return min(1.0, choices * two_state_chance(baseline - wild, candidate - wild, alike=alike))
     total = baseline + candidate
     if baseline < 1 or candidate < 1:

@@ -159,6 +159,21 @@ def test_changes_within_the_budget_are_left_out() -> None:
     assert find_changes(history(*values), budget_ratio=0.5).changes == ()
 
 
+def test_no_change_that_is_told_lies_within_the_budget() -> None:
+    """Wild entries move the mean, and are drawn in for the level that is told: the budget must be held against that."""
+    budget = 0.03
+    rng = np.random.default_rng(11)
+    told = 0
+    for _ in range(300):
+        values = np.exp(rng.normal(0, 0.004, 24) + 0.0295 * (np.arange(24) >= 12))
+        values[rng.integers(12, 24, 2)] *= 1.017
+        for change in find_changes(history(*values), budget_ratio=budget).changes:
+            told += 1
+            assert change.effect is not None
+            assert change.effect.value_ratio > budget
+    assert told > 30
+
+
 def test_numbers_at_the_ends_of_all_numbers() -> None:
     for values in ([1e-300] * 6 + [1e300] * 6, [5e-324] * 6 + [1.7e308] * 6):
         (change,) = find_changes(history(*values)).changes

@@ -14,7 +14,7 @@ from run_builder import ENVIRONMENT, paired, run, unpaired
 from perfci.model.comparison import Reason, Row, WorkloadComparison
 from perfci.model.environment import Environment
 from perfci.model.metrics import Kind
-from perfci.model.run import LOSS_NOT_FINITE, Note
+from perfci.model.run import LOSS_NOT_FINITE, Note, Run
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.judge import count_noisy_gates, judge_workload
@@ -193,6 +193,44 @@ def test_a_family_with_one_freak_row_stays_quiet() -> None:
     judged = judge_workload(left, right, JudgeSettings(gates=gates))
     assert the_row(judged, "wall_ns", "p7").verdict is Verdict.INCONCLUSIVE
     assert judged.tally.count(Verdict.REGRESSION) == 0
+
+
+def test_drift_that_may_not_be_claimed_lends_no_error_to_other_gates() -> None:
+    gates = tuple(Gate(metric=metric, budget_ratio=0.02) for metric in ("wall_ns", "gpu_busy_ns"))
+    steady, times = [1.000e8, 1.002e8, 0.999e8, 1.001e8, 1.000e8, 0.998e8], [1e8, 1.1e8, 1.2e8, 1.3e8, 1.4e8, 1.5e8]
+
+    def confidence(factor: float) -> float:
+        sides = tuple(
+            [
+                run({("step", "wall_ns"): wall * by, ("step", "gpu_busy_ns"): busy + later}, minute=later + at)
+                for at, (wall, busy) in enumerate(zip(times, steady, strict=True))
+            ]
+            for later, by in ((0, 1), (10, factor))
+        )
+        judged = judge_workload(*sides, JudgeSettings(gates=gates))
+        assert the_row(judged, "wall_ns").verdict is Verdict.INCONCLUSIVE
+        effect = the_row(judged).effect
+        assert effect is not None
+        return effect.confidence
+
+    assert confidence(8) == confidence(1)
+
+
+def test_the_smallest_change_is_that_of_the_stricter_direction() -> None:
+    """A gate that got better lends its error to claims of benefit; a harm would not be seen any sooner."""
+    gates = tuple(Gate(metric=metric, budget_ratio=0.02) for metric in ("wall_ns", "gpu_busy_ns"))
+    other = noisy(1e8, 0.02, 7, 3)
+
+    def smallest(factor: float) -> float | None:
+        sides: tuple[list[Run], list[Run]] = ([], [])
+        for at in range(6):
+            for side, by in ((0, 1.0), (1, factor)):
+                values = {("step", "wall_ns"): by * (1e8 + at), ("step", "gpu_busy_ns"): other[at + side]}
+                sides[side].append(run(values, schedule="s", pair=at, position=2 * at + side))
+        judged = judge_workload(*sides, JudgeSettings(gates=gates))
+        return the_row(judged).mde_ratio
+
+    assert smallest(0.5) == smallest(1)
 
 
 def test_two_levels_are_named_and_not_averaged() -> None:
@@ -445,3 +483,17 @@ def test_the_order_of_the_runs_handed_in_does_not_matter(
     shuffle.shuffle(right)
     after = judge_workload(left, right, SETTINGS)
     assert after == before
+
+
+@pytest.mark.parametrize("percent", [1, 2, 3, 6, 7, 29, 30])
+def test_a_count_at_its_budget_is_within_it(percent: int) -> None:
+    """Also where the binary number of the budget lies below the decimal one."""
+    settings = JudgeSettings(gates=(Gate(metric="kernel_count", budget_ratio=percent / 100),))
+
+    def verdict(before: int, after: int) -> Verdict | None:
+        sides = [[run({("step", "kernel_count"): count})] for count in (before, after)]
+        return the_row(judge_workload(*sides, settings), "kernel_count").verdict
+
+    assert verdict(100, 100 + percent) is Verdict.PASS
+    assert verdict(100 + percent, 100) is Verdict.PASS
+    assert verdict(10**6, 10**6 + 10**4 * percent + 1) is Verdict.REGRESSION

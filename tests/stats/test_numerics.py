@@ -30,6 +30,11 @@ def test_band(losses: tuple[float, ...], outside: bool) -> None:
     assert all(note.code == "loss-outside-band" for note in notes)
 
 
+def test_the_band_is_named_as_it_was_written() -> None:
+    (note,) = losses_outside([run({}, losses=(9.0,))], GOLDEN, tolerance_ratio=0.004)
+    assert "± 0.4 %" in note.text
+
+
 def test_first_step_outside_is_named_and_no_golden_is_no_band() -> None:
     bad = run({}, losses=(9.0, 9.0), label="cand")
     assert "step 0" in losses_outside([bad], GOLDEN, tolerance_ratio=0.05)[0].text

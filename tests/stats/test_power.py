@@ -71,9 +71,25 @@ def test_two_state_chance_is_the_worst_by_enumeration(left: int, right: int) -> 
 
 def test_two_state_chance_with_a_wild_launch_and_without_launches() -> None:
     assert two_state_chance(0, 3) == 1
-    assert two_state_chance(8, 8, wild=1) == pytest.approx(8 * 4**-7)
-    assert two_state_chance(3, 3, wild=2) == 3 / 4
+    assert two_state_chance(8, 8, wild=1, paired=True) == pytest.approx(8 * 4**-7)
+    assert two_state_chance(3, 3, wild=2, paired=True) == 3 / 4
     assert two_state_chance(3, 3, wild=3) == 1
+
+
+@pytest.mark.parametrize(("left", "right", "wild"), [(6, 6, 1), (8, 8, 1), (7, 9, 1), (10, 10, 2)])
+def test_a_wild_launch_on_each_side_is_luck_twice(left: int, right: int, wild: int) -> None:
+    """Unpaired: so many launches of the baseline and as many of the candidate may stand at the other level."""
+
+    def chance(share: float) -> float:
+        return float(stats.binom.cdf(wild, left, share) * stats.binom.cdf(wild, right, 1 - share))
+
+    assert two_state_chance(left, right, wild=wild) >= max(chance(q) for q in np.linspace(0, 1, 201))
+
+
+@pytest.mark.parametrize(("pairs", "wild"), [(6, 1), (8, 1), (10, 2)])
+def test_a_wild_pair_is_luck_once(pairs: int, wild: int) -> None:
+    worst = float(stats.binom.cdf(wild, pairs, 3 / 4))  # a pair shows the step with probability 1/4 at most
+    assert two_state_chance(pairs, pairs, wild=wild, paired=True) >= worst
 
 
 @pytest.mark.parametrize(("launches", "alike"), [(2, 3), (3, 2), (2, 6)])
