@@ -77,8 +77,8 @@ def launches_for_budget(
         passes = (t_quantile(pass_level, fewest - 1) + float(special.ndtri((1 + power) / 2))) * error
         passes = passes + allowance < budget_log
         detects = noncentrality(fewest - 1, family_level, power) * error + allowance <= 2 * budget_log
-        relevant = budget_log >= float(special.ndtri(power)) * error
-        return passes and detects and relevant
+        # That harm of twice the budget is also seen beyond the budget follows from (a).
+        return passes and detects
 
     if not enough(MOST_LAUNCHES):
         return None
