@@ -15,7 +15,7 @@ from perfci.errors import MeasurementError, UsageError
 from perfci.model.environment import Environment
 from perfci.model.metrics import Statistic
 from perfci.model.run import Revision, Run
-from perfci.pipeline.baselines import accept, doubts, pinned_levels
+from perfci.pipeline.baselines import accept, doubts, pinned_levels, pinned_notes
 from perfci.pipeline.workspace import open_workspace
 from perfci.report.baselines import accepted_text
 from perfci.stats.pinned import pin
@@ -159,6 +159,9 @@ def test_files_that_the_configuration_cannot_use_are_doubted(repository: Reposit
     assert ["knows no workload renamed" in text for text in doubts(workspace)] == [True]
     write(count=1, environment=known(today))
     assert ["from one launch" in text for text in doubts(workspace)] == [True]
+    repository.write("perfci.yaml", CONFIG + "    - {metric: kernel_count}\n")
+    also_counts = open_workspace(repository.root)
+    assert ["from one launch" in text for text in doubts(also_counts)] == [True], "its count is not all that is gated"
     only_counts = [replace(one, series=one.series[1:]) for one in launches("1" * 40, environment=known(today))]
     write_baseline(workspace.project.baselines, pin(only_counts, reason="x", accepted_on="2026-01-01"))
     assert ["no level of anything that is gated" in text for text in doubts(workspace)] == [True]
@@ -198,3 +201,14 @@ def test_a_reference_knows_the_noise_between_its_sessions_before_the_candidate(r
         known += [level.session_deviation for level in reference.levels if level.metric == WALL[1]]
     assert known[0] is None
     assert known[1] == pytest.approx(np.log([1, 1.01, 0.99, 1.01, 0.99]).std(ddof=1) * 1.56, rel=0.1)
+
+
+def test_a_reference_of_spoiled_launches_alone_is_none(repository: Repository) -> None:
+    head = repository.git("rev-parse", "HEAD")
+    repository.write("perfci.yaml", f"{CONFIG}reference: {head}\n")
+    stored(repository, *launches(head, spoiled=True))
+    workspace = open_workspace(repository.root)
+    candidate = launches("c" * 40, days=1, schedule="candidate")
+    with open_store(workspace.project.database_url) as store:
+        assert pinned_levels(workspace, store, "train", candidate) == []
+        assert [note.code for note in pinned_notes(workspace, store, "train", candidate)] == ["reference-not-measured"]

@@ -158,6 +158,9 @@ def test_launches_of_several_sessions_share_the_error_rate(repository: Repositor
     ((_, levels),) = read_baselines(repository.root / "baselines")
     at_share = judge_pinned(levels, [*first, *second], replace(settings, error_rate=settings.error_rate * 0.05))
     assert step_row(twice).effect == step_row(at_share).effect
+    stored(repository, *launches(head, 1e7, schedule="c", hour=2, spoiled=True))
+    (spoiled,) = compared(repository).workloads
+    assert step_row(spoiled).effect == step_row(twice).effect, "spoiled launches were judged by nobody"
 
 
 def test_a_noise_floor_of_another_statistic_is_not_used_and_said(repository: Repository) -> None:

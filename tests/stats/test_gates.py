@@ -57,6 +57,17 @@ def test_the_harder_claim_says_how_many_launches_are_needed() -> None:
     assert needed(quiet, Levels(harm=0.008, benefit=0.008, equal=0.008)) == 4
 
 
+def test_launches_of_a_floor_are_not_asked_for_again() -> None:
+    """A clean change of two launches a side may be two levels by luck; eight launches that stood at one level help."""
+    settings = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02),))
+    sides = paired([2_900_000, 2_901_000], [3_400_000, 3_401_000])
+    alone, known = (
+        judge_workload(*sides, settings, families=3, noise_floors=floors).rows[0].launches_needed
+        for floors in (None, {("step", "gpu_busy_ns"): 1e-6})
+    )
+    assert (alone, known) == (5, 3)
+
+
 def test_a_change_within_the_drift_that_is_allowed_for_could_not_have_been_seen() -> None:
     settings = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02),))
     left, right = (1e8 * np.exp(0.003 * np.random.default_rng(seed).standard_normal(6)) for seed in (1, 2))

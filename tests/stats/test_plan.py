@@ -1,5 +1,7 @@
 """The plan of looks: when to go on, when to stop, and what is shown meanwhile."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from run_builder import paired, run
@@ -7,9 +9,9 @@ from run_builder import paired, run
 from perfci.model.comparison import Reason
 from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
-from perfci.stats.foresight import predict
+from perfci.stats.foresight import SLIM_CHANCE, predict
 from perfci.stats.judge import judge_workload
-from perfci.stats.plan import GateState, Stop, look_sizes, looks_until, next_action
+from perfci.stats.plan import GateState, Stop, look_sizes, looks_until, next_action, open_gate
 
 SETTINGS = JudgeSettings(gates=(Gate(metric="gpu_busy_ns", budget_ratio=0.02), Gate(metric="sync_count")))
 
@@ -172,3 +174,21 @@ def test_the_chance_that_makes_a_gate_out_of_reach_is_about_what_is_said() -> No
     )
     assert passes(1.3 * edge) < 0.2
     assert passes(0.7 * edge) > 0.4
+
+
+def test_the_end_of_the_plan_itself_is_within_its_reach() -> None:
+    sure_of_little = replace(SETTINGS, power=SLIM_CHANCE)
+    least = foreseen(0.02, sure_of_little)["tiny", "step", "gpu_busy_ns"].launches
+    assert least is not None
+    reach = [
+        foreseen(0.02, replace(SETTINGS, max_launches=most))["tiny", "step", "gpu_busy_ns"].within_reach
+        for most in (least - 1, least)
+    ]
+    assert reach == [False, True]
+
+
+def test_a_row_is_open_while_the_plan_has_launches_left() -> None:
+    most = SETTINGS.max_launches
+    rows = [judged(0.02, launches).rows[0] for launches in (most - 2, most)]
+    assert [row.verdict for row in rows] == [Verdict.INCONCLUSIVE] * 2
+    assert [open_gate(row, SETTINGS) for row in rows] == [True, False]
