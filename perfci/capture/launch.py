@@ -149,8 +149,14 @@ def _clear(out_dir: Path) -> None:
             old.unlink()
 
 
-def _command(workload: WorkloadSpec, *, directory: Path, path: str) -> tuple[str, ...]:
+def _command(workload: WorkloadSpec, *, checkout: Path, directory: Path, path: str) -> tuple[str, ...]:
     """The workload's command with its program found, or MeasurementError."""
+    if not checkout.is_dir():
+        raise MeasurementError(
+            f"the checkout {checkout} is gone: an earlier launch of {workload.name}, or somebody else, deleted it",
+            wanted="a workload that leaves its folder as it is, since all launches of a revision run there",
+            todo="see what the command deletes when it ends or fails",
+        )
     if not directory.is_dir():
         raise MeasurementError(
             f"the folder of workload {workload.name} does not exist in this revision: {directory}",
@@ -232,7 +238,7 @@ def launch(
         extra=extra_environment,
     )
     directory = (checkout / workload.directory).resolve()
-    command = _pinned(_command(workload, directory=directory, path=environment["PATH"]), cpus)
+    command = _pinned(_command(workload, checkout=checkout, directory=directory, path=environment["PATH"]), cpus)
     report = out_dir / _REPORT
     pipe: Path | None = None
     if collector is Collector.NSYS:

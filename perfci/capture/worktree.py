@@ -19,12 +19,16 @@ from filelock import FileLock, Timeout
 from perfci.capture.git import GitAnswer, run_git
 from perfci.capture.interruption import clean_up_on_termination
 from perfci.capture.repository import Repository
+from perfci.capture.supervise import end_left_over
 from perfci.capture.uncommitted import PRIVATE_DIRECTORY, untracked_paths
 from perfci.errors import MeasurementError
 from perfci.model.run import Note, Revision
 
 _TREE_DIGITS = 16
 _REGISTRY_TIMEOUT_S = 300.0
+_SUBMODULES, _LFS = "submodules-empty", "lfs-pointers"
+CONTENT_CODES = frozenset({_SUBMODULES, _LFS})
+"""Codes of the notes of ``missing_content``."""
 _LFS_HEADER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -75,7 +79,8 @@ def worktrees(repository: Repository, revisions: Sequence[Revision]) -> Iterator
 
 
 def remove_stale(repository: Repository) -> tuple[Path, ...]:
-    """Remove checkouts whose perfci process is gone; their paths. Those in use stay."""
+    """Remove checkouts whose perfci process is gone, and end what it had launched there; their paths. Those in use
+    stay."""
     folder = repository.root / PRIVATE_DIRECTORY / "worktrees"
     removed = []
     if folder.is_dir():
@@ -83,6 +88,7 @@ def remove_stale(repository: Repository) -> tuple[Path, ...]:
             for path in sorted(p for p in folder.iterdir() if p.is_dir()):
                 hold = _hold(path)
                 if hold is not None:
+                    end_left_over(path)  # it would go on beside the next measurement, and its time limit died too
                     _remove(repository, path)
                     _forget(path, hold)
                     removed.append(path)
@@ -96,7 +102,7 @@ def _checkout(repository: Repository, folder: Path, revision: Revision) -> Itera
     try:
         _remove(repository, path)  # a left-over that came into being since remove_stale
         _fill(repository, path, revision)
-        yield Worktree(path=path, revision=revision, notes=_missing_content(path))
+        yield Worktree(path=path, revision=revision, notes=missing_content(path))
     finally:
         _remove(repository, path)
         with _registry_lock(folder):
@@ -197,14 +203,16 @@ def _is_registered(repository: Repository, path: Path) -> bool:
     return f"worktree {path}" in listed
 
 
-def _missing_content(path: Path) -> tuple[Note, ...]:
+def missing_content(path: Path) -> tuple[Note, ...]:
+    """What a checkout lacks at this moment: the content of submodules and of git-lfs files."""
     notes = []
     staged = run_git(path, "ls-files", "--stage", "-z").out.split("\0")
     modules = sorted(entry.split("\t", 1)[1] for entry in staged if entry.startswith("160000 "))
+    modules = [name for name in modules if not _holds_something(path / name)]
     if modules:
         notes.append(
             Note(
-                code="submodules-empty",
+                code=_SUBMODULES,
                 text=f"the checkout holds no submodules ({_some(modules)}): let `prepare:` run "
                 "`git submodule update --init` when the workload needs them",
             )
@@ -213,7 +221,7 @@ def _missing_content(path: Path) -> tuple[Note, ...]:
     if pointers:
         notes.append(
             Note(
-                code="lfs-pointers",
+                code=_LFS,
                 text=f"git-lfs files are pointers, not content ({_some(pointers)}): install git-lfs, or let "
                 "`prepare:` run `git lfs pull`",
             )
@@ -244,6 +252,13 @@ def _lfs_pointers(path: Path) -> list[str]:
     attributes = run_git(path, "check-attr", "-z", "--stdin", "filter", stdin=listed).out.split("\0")
     tracked = (attributes[i] for i in range(0, len(attributes) - 2, 3) if attributes[i + 2] == "lfs")
     return sorted(name for name in tracked if _is_pointer(path / name))
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _is_pointer(file: Path) -> bool:

@@ -256,6 +256,9 @@ class _Case:
             else:
                 left, too_far = found.runs, found.too_far
                 notes.append(found.note)
+        if not left and not right and not self.request.measure:
+            sides = f"neither {self.baseline.label} nor {self.candidate.label}"
+            notes.append(Note(code="never-measured", text=f"{sides} was measured; --measure does it"))
         chosen = choose_runs(left, right)
         return replace(chosen, notes=(*notes, *chosen.notes), too_far=too_far)
 

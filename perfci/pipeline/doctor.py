@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
-from perfci.capture.checks import Check
+from perfci.capture.checks import Check, Status
 from perfci.capture.doctor import Wanted, run_checks
 from perfci.capture.measurable import WantedGate
 from perfci.config.load import Project
-from perfci.errors import UsageError
+from perfci.errors import PerfciError, UsageError
 from perfci.pipeline.judging import with_gates
 from perfci.pipeline.workspace import open_workspace
+from perfci.store.engine import missing_file
+from perfci.store.schema import look_at
 
 _SQLITE = "sqlite:///"
+_DATABASE = "database"
 
 
 def examine(start: Path, *, config: Path | None, database_url: str | None) -> tuple[Check, ...]:
@@ -20,7 +23,24 @@ def examine(start: Path, *, config: Path | None, database_url: str | None) -> tu
     if url.startswith("sqlite") and not url.startswith(_SQLITE):
         raise UsageError(f"database {url!r} is not a SQLite URL", wanted="sqlite:///path")
     database = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
-    return run_checks(start, database=database, wanted=wanted_of(workspace.project))
+    checks = run_checks(start, database=database, wanted=wanted_of(workspace.project))
+    return _with_content(checks, url)
+
+
+def _with_content(checks: tuple[Check, ...], url: str) -> tuple[Check, ...]:
+    """The checks with what only opening the database tells: that it is one of this perfci, that the server answers. A
+    place that failed already, and a file that is still to be made, stay as they were seen."""
+    seen = next((check for check in checks if check.name == _DATABASE), None)
+    if missing_file(url) is not None or (seen is not None and seen.status is Status.FAIL):
+        return checks
+    try:
+        check = Check(name=_DATABASE, status=Status.OK, seen=look_at(url))
+    except PerfciError as error:
+        check = Check(name=_DATABASE, status=Status.FAIL, seen=error.seen, todo=error.todo)
+    if seen is None:
+        return (*checks, check)
+    told = check if check.status is Status.FAIL else seen
+    return tuple(told if other is seen else other for other in checks)
 
 
 def wanted_of(project: Project) -> Wanted:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfci.capture.prepare import prepare
 from perfci.capture.process_environment import child_environment
-from perfci.capture.worktree import Worktree, worktrees
+from perfci.capture.worktree import CONTENT_CODES, Worktree, missing_content, worktrees
 from perfci.config.load import Workload
 from perfci.errors import MeasurementError
 from perfci.model.metrics import STEP
@@ -198,7 +198,9 @@ def prepare_checkout(
     )
     state = "from the cache" if prepared.reused else f"in {prepared.duration_ns / 1e9:.1f} s"
     progress.line(f"{workload.spec.name}: prepared {worktree.revision.label} {state}")
-    return (*worktree.notes, *prepared.notes)
+    lacking = missing_content(worktree.path)  # the preparation may have fetched it
+    told = [note for note in worktree.notes if note in lacking or note.code not in CONTENT_CODES]
+    return (*told, *prepared.notes)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, inspect, select
 
 from perfci.errors import BackendError, UsageError
-from perfci.store.engine import WRITES, Database
+from perfci.store.engine import WRITES, Database, connect, explained
 from perfci.store.tables import Base
 
 VERSION_TABLE = "perfci_schema_version"
@@ -69,6 +69,24 @@ def prepare(database: Database) -> None:
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def look_at(url: str, *, busy_timeout_s: float = 5.0) -> str:
+    """Whether a database (for SQLite: a file that exists) can be used, in words. Changes nothing; raises what
+    ``open_store`` raises for one that cannot."""
+    database = connect(url, busy_timeout_s=busy_timeout_s)
+    try:
+        with explained(database), database.engine.connect() as connection:
+            version = _version(connection)
+            if version is None:
+                _refuse_foreign(database, connection)
+            else:
+                _refuse_unknown(database, version)
+    finally:
+        database.engine.dispose()
+    if version is None:
+        return f"{database.name} is empty"
+    return f"{database.name} has schema {version}"
 
 
 def _version(connection: Connection) -> str | None:

@@ -8,9 +8,9 @@ import pytest
 import perfci.capture.launch as launch_module
 from perfci.capture.export import last_lines
 from perfci.capture.failures import Remains, launch_failure, nsys_broke, qdstrm_in
-from perfci.capture.launch import chosen_collector
+from perfci.capture.launch import chosen_collector, launch
 from perfci.errors import MeasurementError
-from perfci.model.settings import Collector, MeasureSettings
+from perfci.model.settings import Collector, MeasureSettings, WorkloadSpec
 from perfci.model.sidecar import Sidecar, SidecarStatus, StepTimes
 
 TIMES = StepTimes(clock="host", step_wall_ns=(5,))
@@ -165,3 +165,16 @@ def test_a_forged_sidecar_is_refused(measure):
     forged = "import os; open(os.environ['PERFCI_SIDECAR'], 'w').write('{\"schema_version\": 1, \"rank\": NaN}')"
     with pytest.raises(MeasurementError, match="is not valid"):
         measure(forged, collector=Collector.TORCH)
+
+
+def test_a_checkout_that_a_launch_deleted_is_told_as_such(tmp_path):
+    workload = WorkloadSpec(name="w", command=("python", "x.py"), directory="sub")
+    with pytest.raises(MeasurementError, match="is gone: an earlier launch of w"):
+        launch(
+            workload,
+            MeasureSettings(collector=Collector.TORCH),
+            checkout=tmp_path / "deleted",
+            out_dir=tmp_path / "out",
+            tool=None,
+            has_cuda=False,
+        )

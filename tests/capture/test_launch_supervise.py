@@ -1,6 +1,7 @@
 """Running a program and leaving nothing of it behind."""
 
 import os
+import subprocess
 import sys
 import time
 import uuid
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.capture.supervise import MARKER, supervise
+from perfci.capture.supervise import MARKER, end_left_over, supervise
 
 ESCAPED = (
     "import os, time\n"
@@ -50,6 +51,27 @@ def living(marker):
         except OSError:
             continue
     return found
+
+
+def test_what_a_killed_supervisor_launched_is_ended_in_its_folder_only(tmp_path):
+    """Nobody else would: its time limit died with the supervisor, and the machine's lock is free."""
+    marker = uuid.uuid4().hex
+    folders = [tmp_path / "stale", tmp_path / "stale-but-another"]
+    children = []
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.chdir('/')\nimport time; time.sleep(300)\n"
+        environment = {"PATH": os.environ["PATH"], MARKER: f"{marker}-{number}"}
+        command = [sys.executable, "-S", "-c", daemon]
+        children.append(subprocess.Popen(command, cwd=folder, env=environment))
+    while len(living(f"{marker}-0") + living(f"{marker}-1")) < 4:
+        time.sleep(0.02)
+    assert end_left_over(folders[0]) == 2
+    children[0].wait(timeout=10)
+    assert living(f"{marker}-0") == []
+    assert len(living(f"{marker}-1")) == 2
+    assert end_left_over(folders[1]) == 2
+    children[1].wait(timeout=10)
 
 
 def test_output_and_exit_code(run):

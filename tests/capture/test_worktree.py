@@ -12,7 +12,8 @@ import pytest
 from git_sandbox import Sandbox
 
 from perfci.capture.repository import Repository
-from perfci.capture.worktree import remove_stale, worktrees
+from perfci.capture.supervise import MARKER
+from perfci.capture.worktree import missing_content, remove_stale, worktrees
 from perfci.errors import MeasurementError
 from perfci.model.run import Revision
 
@@ -167,7 +168,13 @@ def test_the_next_perfci_removes_what_a_killed_one_left_and_leaves_a_living_one_
     killed.kill()
     killed.wait(timeout=30)
     assert all(path.exists() for path in dead_paths)
+    abandoned = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(300)"], cwd=dead_paths[0], env={MARKER: "abandoned"}
+    )
+    while b"abandoned" not in Path(f"/proc/{abandoned.pid}/environ").read_bytes():
+        time.sleep(0.02)
     assert remove_stale(repo) == tuple(sorted(dead_paths))
+    assert abandoned.wait(timeout=10) == -signal.SIGTERM
     assert not any(path.exists() for path in dead_paths)
     assert all((path / "train.py").exists() for path in living_paths)
     with worktrees(repo, [repo.resolve("HEAD")]) as (mine,):
@@ -255,6 +262,8 @@ def test_submodules_and_lfs_pointers_are_named(box, tmp_path):
         assert "(lib)" in new.notes[0].text
         assert "(w.bin)" in new.notes[1].text
         assert not any(note.spoils for note in new.notes)
+        (new.path / "lib/code").write_text("fetched")
+        assert [note.code for note in missing_content(new.path)] == ["lfs-pointers"]
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

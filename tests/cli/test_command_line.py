@@ -119,6 +119,21 @@ def test_doctor_tells_gates_that_this_machine_cannot_measure(tmp_path: Path) -> 
     assert "gates" not in {check["name"] for check in json.loads(done.stdout)["checks"]}
 
 
+def test_doctor_opens_the_database(tmp_path: Path) -> None:
+    (tmp_path / "junk.db").write_text("hello")
+    for url, said in (
+        (f"sqlite:///{tmp_path}/junk.db", "is not a SQLite database"),
+        ("postgresql://someone:hunter2@127.0.0.1:1/none", "cannot be reached"),
+    ):
+        done = perfci("doctor", "-f", "json", "--db", url, cwd=tmp_path)
+        (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "database"]
+        assert (done.returncode, check["status"]) == (5, "fail")
+        assert said in check["seen"]
+        assert check["todo"]
+        assert "hunter2" not in done.stdout
+    assert (tmp_path / "junk.db").read_text() == "hello"
+
+
 def test_broken_configuration_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "perfci.yaml").write_text("workloads: []\nmeasure:\n  warmup: 3\n")
     done = perfci("list", cwd=tmp_path)

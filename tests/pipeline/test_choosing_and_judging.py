@@ -260,6 +260,12 @@ def test_stand_in_prefers_the_candidates_environment_and_judges_nothing_beyond_t
     assert workload.tally.worst is Verdict.REGRESSION, "what the reference tells does not come from the stand-in"
 
 
+def test_where_no_side_was_measured_the_way_to_do_it_is_told(repository: Repository) -> None:
+    (workload,) = compared(repository, revisions="main..topic").workloads
+    assert workload.tally.worst is Verdict.NOT_MEASURED
+    assert [note.text for note in workload.notes] == ["neither main nor topic was measured; --measure does it"]
+
+
 def test_without_a_measured_ancestor_in_reach_the_baseline_is_not_measured(repository: Repository) -> None:
     (repository.root / ".perfci").mkdir()
     other = repository.git("rev-parse", "HEAD")

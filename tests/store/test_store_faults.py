@@ -199,6 +199,8 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
     with pytest.raises(BackendError, match="9041, which is newer than this perfci") as caught:
         open_store(url)
     assert caught.value.exit_code is ExitCode.BACKEND
+    with pytest.raises(BackendError, match="9041, which is newer than this perfci"):
+        schema.look_at(url)
     with database.engine.connect() as connection:
         assert connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")).scalar() == "9041"
     database.engine.dispose()
