@@ -1,7 +1,7 @@
 """One trace prepared for the rules: what several rules ask of a timeline, computed once."""
 
 from collections.abc import Callable, Hashable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -117,6 +117,10 @@ class TraceView:
         keep = np.isin(ranges.phase, phases) & (ranges.rank == rank)
         return union(ranges.start_ns[keep], ranges.end_ns[keep])
 
+    def marked_ns(self, phases: tuple[int, ...]) -> Int64:
+        """Wall time of each rank-step in which a range of one of these phases was open."""
+        return self._in_steps_ns(lambda rank: self.marked(phases, rank))
+
     def idle_in_ns(self, phases: tuple[int, ...]) -> Int64:
         """GPU idle time of each rank-step while a range of one of these phases was open."""
 
@@ -152,4 +156,4 @@ class TraceView:
 
     def _phase_walls(self) -> dict[int, Int64]:
         phases = [int(phase) for phase in np.unique(self.timeline.ranges.phase)]
-        return {phase: self._in_steps_ns(partial(self.marked, (phase,))) for phase in phases}
+        return {phase: self.marked_ns((phase,)) for phase in phases}

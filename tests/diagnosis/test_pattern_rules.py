@@ -216,14 +216,15 @@ def test_overlapped_copies_are_fine():
 # --- starving-loader
 
 
-def loader(waits: list[float]) -> TimelineBuilder:
+def loader(waits: list[float], *, ranks: int = 1) -> TimelineBuilder:
     """Steps of 500 µs of GPU work after a `data` phase of the given length; the GPU is idle meanwhile."""
     made, at = TimelineBuilder(), 0.0
     for wait in waits:
-        made.step(at, at + wait + 520)
-        made.phase("data", at, at + wait)
-        made.phase("forward", at + wait, at + wait + 520)
-        made.kernel(at + wait + 5, at + wait + 10, at + wait + 510)
+        for rank in range(ranks):
+            made.step(at, at + wait + 520, rank=rank)
+            made.phase("data", at, at + wait, rank=rank)
+            made.phase("forward", at + wait, at + wait + 520, rank=rank)
+            made.kernel(at + wait + 5, at + wait + 10, at + wait + 510, rank=rank)
         at += wait + 520
     return made
 
@@ -254,8 +255,15 @@ def test_two_steps_of_two_ranks_are_two_steps():
     assert found(made) == {}
 
 
-def test_one_refill_is_no_starvation():
-    assert "starving-loader" not in found(loader([8000.0] + [5.0] * 9))
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_one_refill_is_no_starvation(ranks):
+    assert "starving-loader" not in found(loader([8000.0] + [5.0] * 9, ranks=ranks))
+
+
+def test_every_rank_starves():
+    finding = found(loader([200.0] * 10, ranks=4))["starving-loader"]
+    assert evidence(finding)["GPU idle in the loader per step"] == 200_000
+    assert evidence(finding)["steps seen"] == 40
 
 
 def test_a_trace_without_gpu_records_does_not_starve():
@@ -368,6 +376,15 @@ def test_sharded_reduction_in_every_micro_step_may_be_meant():
     assert found(made)["communication-every-microstep"].confidence is Confidence.MEDIUM
 
 
+def test_clipping_of_sharded_gradients_does_not_make_it_sure():
+    """FSDP sums the norms of the shards with an all-reduce, after the backward."""
+    made = accumulating(reduce_in={0, 1, 2, 3}, optimizer_after={3}, kernel="ReduceScatter")
+    for number in range(3):
+        at = number * 1000 + 3 * 250 + 215
+        made.kernel(at, at + 1, at + 10, nccl=True, stream=20, name="ncclDevKernel_AllReduce_Sum_f32")
+    assert found(made)["communication-every-microstep"].confidence is Confidence.MEDIUM
+
+
 def test_a_backward_marked_twice_is_one_micro_step():
     made = accumulating(reduce_in={0}, optimizer_after={0}, micro=1)
     for number in range(3):
@@ -454,6 +471,34 @@ def test_periodic_stall_names_period_and_phase():
 def test_planned_validation_is_no_stall():
     made = with_walls([3000 if number % 5 == 4 else 1000 for number in range(30)], phase="validation")
     assert found(made) == {}
+
+
+@pytest.mark.parametrize("phase", ["validation", "Eval", "checkpoint", "save"])
+@pytest.mark.parametrize("at", [(6,), (4, 14), (0,)])
+def test_a_validation_or_checkpoint_now_and_then_is_no_outlier(phase, at):
+    walls = [8000 if number in at else 1000 for number in range(20)]
+    assert found(with_walls(walls, phase=phase)) == {}
+
+
+def test_a_slow_step_of_a_program_that_only_evaluates_is_seen():
+    made, at = TimelineBuilder(), 0
+    for wall in [1000] * 7 + [5000] + [1000] * 12:
+        made.step(at, at + wall)
+        made.phase("eval", at + 2, at + wall - 2)
+        at += wall
+    assert found(made)["outlier-step"].phase == "eval"
+
+
+def test_what_is_slow_beside_a_validation_is_seen():
+    made = with_walls([3000 if number % 5 == 4 else 1000 for number in range(30)], phase="validation")
+    for number in range(4, 30, 5):
+        end = number * 1000 + 2000 * (number // 5) + 3000
+        made.ranges = [r for r in made.ranges if r[:3] != (round((end - 2050) * 1000), round(end * 1000), "validation")]
+        made.phase("validation", end - 2050, end - 800)
+        made.phase("log", end - 800, end)
+    finding = found(made)["periodic-stalls"]
+    assert finding.phase == "log"
+    assert evidence(finding)["median slow step"] == 1_750_000
 
 
 def test_outlier_step():

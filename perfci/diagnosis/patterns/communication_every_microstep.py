@@ -39,13 +39,18 @@ def find(view: TraceView) -> Iterable[Finding]:
     reduces = operations.nccl & view.in_step & (operations.launch >= 0) & _matching(view, _REDUCTION)
     if not reduces.any():
         return ()
+    all_reduces = _matching(view, _ALL_REDUCE)
+    sure = False
     micro_steps = reducing = cycles = wasted_ns = 0
     for rank in view.ranks:
         passes, ends = view.marked(backward, rank), view.marked(optimizer, rank)
         if not len(passes.start_ns) or not len(ends.start_ns):
             continue
         cycle = np.searchsorted(ends.start_ns, passes.start_ns)
-        cost_ns = _reduction_ns(view, reduces & (operations.rank == rank), passes)
+        mine = reduces & (operations.rank == rank)
+        cost_ns = _reduction_ns(view, mine, passes)
+        # Of the backward only: sharded training clips with an all-reduce of norms, after it.
+        sure |= bool(_reduction_ns(view, mine & all_reduces, passes).any())
         numbers, size = np.unique(cycle, return_counts=True)
         accumulating = np.isin(cycle, numbers[size >= 2])
         last = np.append(cycle[1:] != cycle[:-1], True)
@@ -56,7 +61,6 @@ def find(view: TraceView) -> Iterable[Finding]:
     if cycles < MIN_CYCLES or reducing < EVERY_STEP_RATIO * micro_steps:
         return ()
     steps = view.step_count
-    sure = bool((reduces & _matching(view, _ALL_REDUCE)).any())
     return (
         Finding(
             rule=NAME,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from perfci.diagnosis.patterns.slow_steps import blamed_phase, period_of
+from perfci.diagnosis.patterns.slow_steps import blamed_phase, period_of, unplanned_ns
 from perfci.diagnosis.rule import count, ratio, time
 from perfci.diagnosis.view import TraceView
 from perfci.model.finding import Confidence, Finding
@@ -38,15 +38,17 @@ _LATER = (
 
 def find(view: TraceView) -> Iterable[Finding]:
     """At most one finding, for the slowest outlier of all ranks: ranks wait for each other, so one slow rank shows in
-    all. Steps of a periodic stall are not outliers."""
+    all. Steps of a periodic stall are not outliers, and time in phases that are meant to come now and then does not
+    count."""
     found = sorted(_findings(view), key=lambda finding: -finding.evidence[0].value)
     return found[:1]
 
 
 def _findings(view: TraceView) -> Iterator[Finding]:
+    unplanned = unplanned_ns(view)
     for rank in view.ranks:
         rows = np.flatnonzero(view.steps.rank == rank).astype(np.int64)
-        wall_ns = view.wall_ns[rows]
+        wall_ns = unplanned[rows]
         outliers = _outliers(wall_ns)
         if len(outliers):
             yield _finding(view, rank, rows, wall_ns, outliers)
@@ -72,7 +74,7 @@ def _finding(view: TraceView, rank: int, rows: Int64, wall_ns: Int64, outliers: 
     phase, growth_ns = blamed_phase(view, rows[worst : worst + 1], rows[usual])
     where = f"step {int(view.steps.index[rows[worst]])}" + (f" of rank {rank}" if len(view.ranks) > 1 else "")
     first = worst == 0
-    idle_ratio = int(view.step_idle_ns[rows[worst]]) / int(wall_ns[worst])
+    idle_ratio = int(view.step_idle_ns[rows[worst]]) / int(view.wall_ns[rows[worst]])
     idle = [ratio("GPU idle in the slowest step", idle_ratio)] if view.timeline.traced_gpu else []
     return Finding(
         rule=NAME,

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from perfci.diagnosis.patterns.slow_steps import Period, blamed_phase, period_of
-from perfci.diagnosis.patterns.validation_autograd import VALIDATION_PHASES
+from perfci.diagnosis.patterns.slow_steps import Period, blamed_phase, period_of, unplanned_ns
 from perfci.diagnosis.rule import count, ratio, time
 from perfci.diagnosis.view import TraceView
 from perfci.model.finding import Confidence, Finding
@@ -19,8 +18,6 @@ MIN_STEPS = 9
 """Three occurrences of the shortest useful period."""
 COST_RATIO = 0.02
 """Averaged over all steps; less than 2 % nobody would look for."""
-PLANNED_PHASES = VALIDATION_PHASES | {"checkpoint", "save"}
-"""Work that is meant to come every N steps and to take its time."""
 
 _ADVICE = (
     "Find what runs every {length} steps: in `log` read values less often and without a wait; in `data` the number "
@@ -31,10 +28,12 @@ _ADVICE = (
 
 
 def find(view: TraceView) -> Iterable[Finding]:
-    """At most one finding: the first rank whose slow steps come at a fixed distance."""
+    """At most one finding: the first rank whose slow steps come at a fixed distance, without the time of phases that
+    are meant to come now and then."""
+    unplanned = unplanned_ns(view)
     for rank in view.ranks:
         rows = np.flatnonzero(view.steps.rank == rank)
-        wall_ns = view.wall_ns[rows]
+        wall_ns = unplanned[rows]
         period = period_of(wall_ns) if len(rows) >= MIN_STEPS else None
         if period is not None:
             return _findings(view, rows.astype(np.int64), wall_ns, period)
@@ -45,9 +44,9 @@ def _findings(view: TraceView, rows: Int64, wall_ns: Int64, period: Period) -> t
     usual = np.setdiff1d(np.arange(len(rows)), period.steps)
     median_ns = float(np.median(wall_ns[usual]))
     excess_ns = float(wall_ns[period.steps].sum() - median_ns * len(period.steps))
-    share = excess_ns / int(wall_ns.sum())
+    share = excess_ns / int(view.wall_ns[rows].sum())
     phase, growth_ns = blamed_phase(view, rows[period.steps], rows[usual])
-    if share < COST_RATIO or phase.lower() in PLANNED_PHASES:
+    if share < COST_RATIO:
         return ()
     return (
         Finding(

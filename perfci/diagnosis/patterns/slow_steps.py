@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfci.diagnosis.patterns.validation_autograd import VALIDATION_PHASES
 from perfci.diagnosis.view import TraceView
 from perfci.model.timeline import Bool, Int64
 
@@ -16,6 +17,9 @@ HIT_RATIO = 0.9
 """Share of the places of a pattern that must be slow."""
 MISS_RATIO = 0.1
 """Share of the other places that may be slow."""
+PLANNED_PHASES = VALIDATION_PHASES | {"checkpoint", "save"}
+"""Work that is meant to come every N steps and to take its time; not where it fills most steps (a program that only
+evaluates)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +51,29 @@ def period_of(wall_ns: Int64) -> Period | None:
     return None
 
 
+def planned(view: TraceView) -> tuple[int, ...]:
+    """Phases of PLANNED_PHASES that most rank-steps lack."""
+    walls_ns = view.phase_walls_ns()
+    named = view.phases_named(PLANNED_PHASES)
+    return tuple(phase for phase in named if phase in walls_ns and not np.median(walls_ns[phase]))
+
+
+def unplanned_ns(view: TraceView) -> Int64:
+    """Wall time of each rank-step without planned work."""
+    return view.wall_ns - view.marked_ns(planned(view))
+
+
 def blamed_phase(view: TraceView, slow_rows: Int64, usual_rows: Int64) -> tuple[str, float]:
     """The phase whose wall time grew most from the usual to the slow rank-steps (medians), with that growth in ns.
+    Planned work is not to blame.
 
     Empty name when no phase grew: the time went between the phases.
     """
     best, growth = "", 0.0
+    not_to_blame = planned(view)
     for phase, wall_ns in sorted(view.phase_walls_ns().items()):
+        if phase in not_to_blame:
+            continue
         grown = float(np.median(wall_ns[slow_rows]) - np.median(wall_ns[usual_rows]))
         if grown > growth:
             best, growth = view.timeline.phases[phase], grown

@@ -28,20 +28,23 @@ _ADVICE = (
 def find(view: TraceView) -> Iterable[Finding]:
     """One finding when the GPU idles inside `data` for COST_RATIO of the step.
 
-    Nothing is said of a trace without CUDA records: the GPU's idle time is then unknown. The worst step is left out:
-    one refill (start of an epoch, of the window) is not starvation.
+    Nothing is said of a trace without CUDA records: the GPU's idle time is then unknown. The worst step of each rank
+    is left out: one refill (start of an epoch, of the window) is not starvation.
     """
     phases = view.phases_named(DATA_PHASES)
     if view.steps_per_rank < MIN_STEPS or not phases or not view.timeline.traced_gpu:
         return ()
     idle_ns = view.idle_in_ns(phases)
-    kept = np.arange(view.step_count) != int(idle_ns.argmax())
+    kept = np.ones(view.step_count, dtype=np.bool_)
+    for rank in view.ranks:
+        rows = np.flatnonzero(view.steps.rank == rank)
+        kept[rows[idle_ns[rows].argmax()]] = False
     wall_ns = int(view.wall_ns[kept].sum())
     share = int(idle_ns[kept].sum()) / wall_ns if wall_ns else 0.0
     if share < COST_RATIO:
         return ()
     phase = view.timeline.phases[phases[0]]
-    steps = view.step_count - 1
+    steps = int(kept.sum())
     starving = idle_ns[kept] >= COST_RATIO * view.wall_ns[kept]
     return (
         Finding(
@@ -53,7 +56,7 @@ def find(view: TraceView) -> Iterable[Finding]:
                 ratio("share of the step", share),
                 ratio("steps that starve", float(starving.mean())),
                 time("longest wait", int(idle_ns.max())),
-                count("steps seen", steps + 1),
+                count("steps seen", view.step_count),
             ),
             confidence=Confidence.HIGH if share >= SURE_RATIO else Confidence.MEDIUM,
             advice=_ADVICE,
