@@ -10,9 +10,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import situations
+from run_builder import run as judged_run
 
 from perfci.model.comparison import Reason, Side
 from perfci.model.run import Note
+from perfci.model.settings import Gate, JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.report import html_page, json_document, junit, markdown, text
 from perfci.report.headline import comparison_headline
@@ -20,6 +22,7 @@ from perfci.report.quantities import interval_text
 from perfci.report.ranking import phases_on_one_side
 from perfci.report.view import view_of
 from perfci.report.wording import FLAG_TEXTS, Status
+from perfci.stats.judge import judge_workload
 
 ALL = pytest.mark.parametrize("name", situations.SITUATIONS)
 LEADS = {
@@ -188,6 +191,37 @@ def test_baseline_zero_is_not_computable():
     document = json.loads(json_document.render(comparison, situations.CONTEXT))
     assert document["workloads"][0]["rows"][0]["effect"] is None
     assert document["workloads"][0]["rows"][0]["effect_note"] == "not computable"
+
+
+@pytest.mark.parametrize("launches", [1, 2, 6])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_zeros_on_a_side_show_no_infinity_in_any_format(launches, swapped):
+    """Row 3, through the judge: counts, times, rates and ratios that are 0 before, after, or on both sides."""
+    samples = {
+        ("step", "gpu_busy_ns"): (0, 1e6), ("step", "sync_count"): (0, 3), ("run", "throughput_per_s"): (0, 100),
+        ("step", "overlap_ratio"): (0, 0.5), ("forward", "wall_ns"): (0, 5e5), ("step", "unprofiled_wall_ns"): (0, 0),
+        ("log", "kernel_count"): (2, 0),
+    }  # fmt: skip
+    sides = [
+        [
+            judged_run(
+                {key: both[side ^ swapped] for key, both in samples.items()},
+                schedule="s",
+                pair=at,
+                position=2 * at + side,
+            )
+            for at in range(launches)
+        ]
+        for side in (0, 1)
+    ]
+    gates = tuple(Gate(metric=metric, phase=phase, budget_ratio=0.01) for phase, metric in samples)
+    comparison = situations.comparison(judge_workload(*sides, JudgeSettings(gates=gates)))
+    from_zero = [row for row in comparison.workloads[0].rows if not row.baseline.location and row.candidate.location]
+    assert {row.effect for row in from_zero} == {None}
+    for module in (text, markdown, html_page, json_document, junit):
+        shown = module.render(comparison, situations.CONTEXT)
+        assert "not computable" in shown, module
+        assert not re.search(r"(?<![a-z])(nan|inf|infinity)(?![a-z])|∞", shown, re.IGNORECASE), module
 
 
 def test_accepted_reason_alone_turns_nothing_green():

@@ -193,6 +193,8 @@ def test_a_family_with_one_freak_row_stays_quiet() -> None:
     judged = judge_workload(left, right, JudgeSettings(gates=gates))
     assert the_row(judged, "wall_ns", "p7").verdict is Verdict.INCONCLUSIVE
     assert judged.tally.count(Verdict.REGRESSION) == 0
+    alone = judge_workload(left, right, JudgeSettings(gates=(replace(gates[0], phase="p7"),)))
+    assert the_row(alone, "wall_ns", "p7").verdict is Verdict.REGRESSION, "it is the family that keeps the row quiet"
 
 
 def test_drift_that_may_not_be_claimed_lends_no_error_to_other_gates() -> None:
