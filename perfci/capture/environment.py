@@ -19,7 +19,7 @@ from perfci.model.environment import ENVIRONMENT_FIELDS
 
 CONTAINER_IMAGE_VARIABLE = "PERFCI_CONTAINER_IMAGE"
 
-_SOFTWARE_FIELDS = ("torch", "cuda", "cudnn", "python", "collector", "collector_version", "perfci")
+_SOFTWARE_FIELDS = ("torch", "cuda", "cudnn", "python", "collector", "collector_version", "perfci", "world_size")
 _UUID_CLASS_DIGITS = 8
 _MIG_MARK = " (MIG)"
 _CPU = Path("sys/devices/system/cpu")

@@ -25,6 +25,7 @@ from perfci.errors import MeasurementError
 from perfci.model.environment import MEASUREMENT_VERSION, Environment
 from perfci.model.run import Launch, Note, Revision, Run
 from perfci.model.settings import Collector
+from perfci.model.trace import Extraction
 from perfci.pipeline.progress import Progress
 from perfci.trace.extract import extract_timeline, read_timeline
 
@@ -95,6 +96,7 @@ class Bench:
         )
         fields = merge_software(fields, dict(facts.environment))
         notes = [*place.notes, *facts.notes, *extraction.notes]
+        notes += _unseen_ranks(extraction, world_size=max(s.world_size for s in launched.sidecars))
         if watched.recording is not None:
             fields |= measured_fields(watched.recording)
             notes += judge(watched.recording, level_mhz=level_mhz)
@@ -130,6 +132,16 @@ class Bench:
             notes=tuple(notes),
             artifacts=_kept(launched, place.private.resolve()),
         )
+
+
+def _unseen_ranks(extraction: Extraction, *, world_size: int) -> tuple[Note, ...]:
+    """A note that spoils the run when ranks that reported are not in its trace: sums over ranks would be too small, and
+    look like an improvement."""
+    seen = extraction.trace.rank_count
+    if seen >= world_size or any(note.code == "rank-missing" for note in extraction.notes):
+        return ()
+    text = f"the trace holds {seen} of {world_size} ranks: the numbers of the whole run are not known"
+    return (Note(code="rank-missing", text=text, spoils=True),)
 
 
 def _kept(launched: Launched, private: Path) -> tuple[str, ...]:

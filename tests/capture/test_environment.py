@@ -216,9 +216,10 @@ def test_real_differences_do_and_are_named():
 def test_software_comes_from_the_measured_process_and_hardware_does_not():
     merged = merge_software(
         {"gpu_model": "NVIDIA H200"},
-        {"torch": "2.13", "cudnn": 91002, "cuda": None, "python": "", "gpu_model": "NVIDIA B300", "loss": [1.0]},
+        {"torch": "2.13", "cudnn": 91002, "cuda": None, "python": "", "gpu_model": "NVIDIA B300", "world_size": "8"}
+        | {"loss": [1.0]},
     )
-    assert merged == {"gpu_model": "NVIDIA H200", "torch": "2.13", "cudnn": "91002"}
+    assert merged == {"gpu_model": "NVIDIA H200", "torch": "2.13", "cudnn": "91002", "world_size": "8"}
     slice_of_it = {"gpu_model": "NVIDIA H200 MIG 1g.18gb"}
     assert merge_software({"gpu_model": "NVIDIA H200 (MIG)"}, slice_of_it) == slice_of_it
     assert merge_software({}, slice_of_it) == slice_of_it

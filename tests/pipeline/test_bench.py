@@ -1,0 +1,76 @@
+"""What one launch becomes, with the launch itself played."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import perfci.pipeline.bench as bench_module
+from perfci.capture.launch import Launched
+from perfci.config.load import load_project
+from perfci.model.run import Revision
+from perfci.model.settings import Collector
+from perfci.model.sidecar import Sidecar, SidecarStatus, StepTimes
+from perfci.pipeline.bench import Bench, Place
+
+TWO_RANKS = Path(__file__).parents[1] / "traces" / "cpu_two_ranks_start_end_nsys2022.4.sqlite.gz"
+
+
+def sidecar(rank: int, world_size: int) -> Sidecar:
+    times = StepTimes(clock="host", step_wall_ns=(5_000_000, 5_100_000))
+    return Sidecar(
+        status=SidecarStatus.COMPLETE,
+        reason="",
+        rank=rank,
+        world_size=world_size,
+        collector="nvtx",
+        marks="nvtx",
+        asked_warmup_steps=0,
+        asked_wall_steps=2,
+        asked_capture_steps=2,
+        steady=True,
+        warmup=StepTimes(clock="host", step_wall_ns=()),
+        wall=times,
+        capture=times,
+        losses=(),
+        not_finite_losses=(),
+        versions=(),
+    )
+
+
+@pytest.mark.parametrize(("world_size", "spoiled"), [(2, False), (3, True)])
+def test_a_rank_that_reported_and_is_not_in_the_trace_spoils_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world_size: int, spoiled: bool
+) -> None:
+    """Two ranks' kernels against three ranks' would be an improvement."""
+    (tmp_path / "perfci.yaml").write_text("workloads:\n  - name: train\n    command: python train.py\n")
+    (workload,) = load_project(tmp_path / "perfci.yaml").select(())
+    trace = Path(shutil.copy(TWO_RANKS, tmp_path / "trace.sqlite.gz"))
+    launched = Launched(
+        collector=Collector.NSYS,
+        trace_paths=(trace,),
+        report_path=tmp_path / "report.nsys-rep",
+        sidecars=tuple(sidecar(rank, world_size) for rank in range(world_size)),
+        log_path=tmp_path / "launch.log",
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        duration_ns=10**10,
+    )
+    monkeypatch.setattr(bench_module, "launch", lambda *_, **__: launched)
+    bench = Bench(tool=None, nvml=None, gpus=(), locked_mhz=None, user_key=(), progress=None)  # type: ignore[arg-type]
+    place = Place(
+        checkout=tmp_path,
+        private=tmp_path,
+        revision=Revision(label="main"),
+        folder=tmp_path,
+        schedule="s",
+        pair=0,
+        position=0,
+        seed=None,
+    )
+    run = bench.run_once(workload, place)
+    assert run.environment.get("world_size") == str(world_size)
+    assert run.spoiled is spoiled
+    assert [note.text for note in run.notes if note.spoils] == [
+        "the trace holds 2 of 3 ranks: the numbers of the whole run are not known"
+    ] * spoiled
