@@ -53,19 +53,25 @@ def extract_timeline(timeline: Timeline) -> Extraction:
     With several ranks the joined series have the steps that all ranks have. A metric that is not known for a rank is
     left out of the joined series; ``rank_series`` still has it for the others.
     """
-    ranks = np.unique(timeline.steps.rank).tolist()
-    per_rank = tuple((rank, measure_rank(timeline, rank)) for rank in ranks)
-    counts = [int(np.count_nonzero(timeline.steps.rank == rank)) for rank in ranks]
+    steps_of_ranks = _steps_of_ranks(timeline)
+    step_count = min(steps_of_ranks.values())
+    per_rank = tuple((rank, measure_rank(timeline, rank)) for rank in steps_of_ranks)
+    several = len(per_rank) > 1
     return Extraction(
         trace=timeline.info,
-        step_count=min(counts),
-        series=per_rank[0][1] if len(ranks) == 1 else _joined_ranks([series for _, series in per_rank], min(counts)),
+        step_count=step_count,
+        series=_joined_ranks([series for _, series in per_rank], step_count) if several else per_rank[0][1],
         kernels=_kernel_stats(timeline),
         api_calls=_call_stats(timeline),
-        notes=timeline.notes + _notes(timeline, dict(zip(ranks, counts, strict=True))),
+        notes=timeline.notes + _notes(timeline, steps_of_ranks),
         dropped_step_count=timeline.dropped_step_count,
-        rank_series=per_rank if len(ranks) > 1 else (),
+        rank_series=per_rank if several else (),
     )
+
+
+def _steps_of_ranks(timeline: Timeline) -> dict[int, int]:
+    ranks, counts = np.unique(timeline.steps.rank, return_counts=True)
+    return dict(zip(ranks.tolist(), counts.tolist(), strict=True))
 
 
 def _notes(timeline: Timeline, steps_of_ranks: dict[int, int]) -> tuple[Note, ...]:
@@ -120,12 +126,13 @@ def _call_stats(timeline: Timeline) -> tuple[ApiCallStat, ...]:
 def _stats(
     timeline: Timeline, table: Operations | ApiCalls, kind: OperationKind | None = None
 ) -> list[tuple[str, str, int, int]]:
-    """Phase, name, count and total time of what belongs to measured steps; by phase, then most time first."""
+    """Phase, name, count and total time of what belongs to steps that all ranks have; by phase, most time first."""
     width = max(len(timeline.names), 1)
     cells = len(timeline.phases) * width
     counts, totals = np.zeros(cells, dtype=np.int64), np.zeros(cells, dtype=np.int64)
+    kept = np.r_[timeline.steps.index < min(_steps_of_ranks(timeline).values()), False]  # NO_STEP is -1: the last entry
     for part in slices(len(table.start_ns)):
-        hit = table.step[part] >= 0
+        hit = kept[table.step[part]]
         if kind is not None and isinstance(table, Operations):
             hit &= table.kind[part] == kind
         group = table.phase[part][hit].astype(np.int64) * width + table.name[part][hit]

@@ -484,6 +484,10 @@ def test_ranks_with_different_numbers_of_steps(tmp_path):
     assert extraction.step_count == 3
     assert all(len(s.values) == 3 for s in extraction.series)
     assert "steps-differ" in codes(extraction)
+    # Kernels and calls are those of the same steps: kernel differences divide them by the number of steps.
+    assert sum(kernel.count for kernel in extraction.kernels) == sum(values(extraction, STEP, "kernel_count"))
+    calls = sum(call.count for call in extraction.api_calls)
+    assert calls == sum(values(extraction, STEP, "api_call_count"))
 
 
 def test_clocks_of_files_are_put_together(tmp_path):

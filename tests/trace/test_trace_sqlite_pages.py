@@ -63,7 +63,9 @@ PLACES = [Place(index=0, null=-7), Place(index=2, null=-7)]
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(
-        st.tuples(integers, st.one_of(integers, st.text(max_size=30)), integers, st.text(max_size=90)), max_size=90
+        # Below 58 bytes in the second column: longer texts before a wanted column are refused.
+        st.tuples(integers, st.one_of(integers, st.text(max_size=14)), integers, st.text(max_size=90)),
+        max_size=90,
     ),
     st.sampled_from([512, 1024, 4096]),
     st.sets(st.integers(1, 90)),
