@@ -429,6 +429,22 @@ def test_backward_in_validation(name, thread):
     assert evidence(finding)["such kernels in the trace"] == 1
 
 
+DGRAD = "sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
+
+
+def test_a_transposed_convolution_in_validation_is_a_forward():
+    assert found(validating(DGRAD)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "thread"), [("sm90_xmma_wgrad_implicit_gemm_bf16bf16", MAIN), ("reduce_kernel", AUTOGRAD)]
+)
+def test_a_data_gradient_beside_other_backward_kernels_is_one(name, thread):
+    made = validating(DGRAD)
+    made.kernel(10_990, 10_991, 10_995, name=name, thread=thread)
+    assert evidence(found(made)["validation-autograd"])["such kernels in the trace"] == 2
+
+
 def test_training_mode_in_validation():
     finding = found(validating("fused_dropout_kernel_vec"))["validation-autograd"]
     assert finding.subject == "training mode"

@@ -14,8 +14,10 @@ NAME = "validation-autograd"
 DOCS = "docs/rules/validation-autograd.md"
 
 VALIDATION_PHASES = frozenset({"validation", "validate", "val", "eval", "evaluation", "test"})
-_BACKWARD = re.compile(r"backward|bprop|dgrad|wgrad|grad_input|(^|_)bwd(_|$)", re.IGNORECASE)
+_BACKWARD = re.compile(r"backward|bprop|wgrad|grad_input|(^|_)bwd(_|$)", re.IGNORECASE)
 """Names that PyTorch, cuDNN and FlashAttention give to kernels of the backward pass only."""
+_DATA_GRADIENT = re.compile(r"dgrad", re.IGNORECASE)
+"""The gradient of a convolution's input: also the forward of a transposed convolution, so no proof by itself."""
 _TRAINING_MODE = re.compile(r"dropout|batch_norm_collect_statistics|bn_fw_tr", re.IGNORECASE)
 """Dropout, and batch statistics of batch norm: run by a model in training mode only."""
 
@@ -43,6 +45,7 @@ def _findings(view: TraceView) -> Iterator[Finding]:
         return
     backward = kernels & (_named(view, _BACKWARD) | _by_autograd(view))
     if backward.any():
+        backward |= kernels & _named(view, _DATA_GRADIENT)
         yield _finding(
             view,
             kernels,
