@@ -143,7 +143,8 @@ def _loop_failure(remains: Remains) -> MeasurementError | None:
         return remains.error(
             "the workload ended without reaching the capture window: it never entered phases.loop",
             wanted="a training loop `for batch in phases.loop(loader)`",
-            todo="add it to the script (docs/instrumenting.md)",
+            todo="add it to the script (docs/instrumenting.md), or let perfci find the steps: `autophase: true` "
+            "(docs/autophase.md)",
         )
     short = remains.unfinished
     if short is not None:

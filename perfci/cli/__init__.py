@@ -10,6 +10,7 @@ import click
 from perfci.cli.lazy import LazyGroup
 from perfci.cli.streams import keep_streams
 from perfci.errors import ExitCode, PerfciError, UsageError
+from perfci.report.names import plain_lines
 
 _COMMANDS = {
     "init": "perfci.cli.setup:init",
@@ -91,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
         code = cli.main(args=words, prog_name="perfci", standalone_mode=False, obj=command)
         sys.stdout.flush()
     except PerfciError as error:
-        click.echo(f"perfci: {error}", err=True)
+        click.echo(plain_lines(f"perfci: {error}"), err=True)
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from perfci.report.names import plain_lines
+
 QUIET_S = 10.0
 """A log that is silent for so long is told what is going on."""
 
@@ -38,10 +40,11 @@ class StderrProgress:
         """Write one line that stays."""
         with self._lock:
             self._clear()
-            print(text, file=sys.stderr, flush=True)
+            print(plain_lines(text), file=sys.stderr, flush=True)
 
     def status(self, text: str) -> None:
         """Show what is going on."""
+        text = plain_lines(text)
         with self._lock:
             self._clear()
             if self._terminal:

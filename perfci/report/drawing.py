@@ -4,6 +4,8 @@ import io
 
 from rich.console import Console, RenderableType
 
+from perfci.report.names import no_command
+
 
 def drawn(content: RenderableType, *, width: int, color: bool) -> str:
     """Rich content as text, whatever the process's environment says. No blanks at line ends, no two empty lines in
@@ -22,15 +24,6 @@ def drawn(content: RenderableType, *, width: int, color: bool) -> str:
         _environ={},
     )
     console.print(content)
-    lines = [_no_command(line.rstrip()) for line in buffer.getvalue().splitlines()]
+    lines = [no_command(line.rstrip()) for line in buffer.getvalue().splitlines()]
     kept = [line for index, line in enumerate(lines) if line or (index and lines[index - 1])]
     return "".join(line + "\n" for line in kept)
-
-
-def _no_command(line: str) -> str:
-    """GitHub's runner obeys ``::command::`` at the start of a log line, blanks aside, and ``##[command]`` anywhere:
-    names must not speak to it."""
-    start = len(line) - len(line.lstrip())
-    if line.startswith("::", start):
-        line = f"{line[:start]}: :{line[start + 2 :]}"
-    return line.replace("##[", "# #[")

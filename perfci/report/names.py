@@ -1,12 +1,14 @@
 """Makes text from outside harmless to show: names of phases, kernels, branches and notes may hold anything."""
 
 import hashlib
+import re
 import unicodedata
 from urllib.parse import urlsplit
 
 NAME_LIMIT = 80
 PROSE_LIMIT = 600
 
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _KEEP = {"\u200d", "\ufe0e", "\ufe0f"}  # joiner and variation selectors: parts of emoji
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, format (right-to-left marks), lone surrogates, …
 
@@ -35,6 +37,22 @@ def clean(text: str, *, limit: int = NAME_LIMIT) -> str:
         keep_start = limit - keep_end - len(mark) - 3
         shown = f"{shown[:keep_start]}…{tail[-keep_end:]} #{mark}"
     return shown or "(no name)"
+
+
+def no_command(line: str) -> str:
+    """GitHub's runner obeys ``::command::`` at the start of a log line, blanks aside, and ``##[command]`` anywhere:
+    names must not speak to it."""
+    start = len(line) - len(line.lstrip())
+    if line.startswith("::", start):
+        line = f"{line[:start]}: :{line[start + 2 :]}"
+    return line.replace("##[", "# #[")
+
+
+def plain_lines(text: str) -> str:
+    """Lines for a log or a terminal that may quote a program: colours are dropped, other control characters become
+    visible, and no line is a command of the CI runner."""
+    lines = _COLOUR.sub("", text).split("\n")
+    return "\n".join(no_command("".join(map(_visible, line))) for line in lines)
 
 
 def cut_utf8(text: str, limit_bytes: int) -> str:

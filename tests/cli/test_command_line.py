@@ -79,6 +79,13 @@ def test_wrong_use_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[s
     assert done.stdout == ""
 
 
+def test_an_error_that_quotes_is_no_command_of_the_runner(tmp_path: Path) -> None:
+    done = perfci("extract", "no\n::error::y.sqlite", cwd=tmp_path)
+    assert done.returncode != 0
+    assert not [line for line in done.stderr.splitlines() if line.lstrip().startswith("::")]
+    assert "\n: :error::y" in done.stderr
+
+
 def test_init_then_check_then_refuse_to_overwrite(tmp_path: Path) -> None:
     assert perfci("init", cwd=tmp_path).returncode == 0
     assert perfci("config", "check", cwd=tmp_path).returncode == 0

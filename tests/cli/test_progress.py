@@ -76,3 +76,8 @@ def test_a_terminal_replaces_the_status(monkeypatch: pytest.MonkeyPatch):
     assert len(first) < 1000
     assert last == "done\n"
     assert alarms.set == []
+
+
+def test_what_a_launch_printed_is_no_command_of_the_runner(capsys):
+    StderrProgress(Alarms()).line("t: given up: failed\n    ::add-mask::e")
+    assert capsys.readouterr().err == "t: given up: failed\n    : :add-mask::e\n"

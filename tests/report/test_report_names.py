@@ -7,7 +7,7 @@ import situations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfci.report.names import clean, cut_utf8, safe_url
+from perfci.report.names import clean, cut_utf8, plain_lines, safe_url
 
 anything = st.text(st.characters(codec=None), max_size=600)
 
@@ -67,3 +67,14 @@ def test_safe_urls(url):
 )
 def test_unsafe_urls(url):
     assert safe_url(url) is None
+
+
+def test_quoted_lines_speak_neither_to_the_runner_nor_to_the_terminal() -> None:
+    quoted = "failed\n    ::error::x\n##[group]y\n\x1b[31mred\x1b[0m \x1b]0;title\x07 Gr\u00f6\u00dfe\n\ttab"
+    assert plain_lines(quoted).split("\n") == [
+        "failed",
+        "    : :error::x",
+        "# #[group]y",
+        "red \\x1b]0;title\\x07 Gr\u00f6\u00dfe",
+        " tab",
+    ]
