@@ -21,6 +21,7 @@ from perfci.model.run import Note
 from perfci.model.timeline import Int32, Int64, OperationKind
 from perfci.model.trace import TraceInfo
 from perfci.trace.calls import launches_work
+from perfci.trace.checked import LARGEST_BYTES
 from perfci.trace.columns import NO_CORRELATION, UNFINISHED, Calls, GpuOperations, Marks, Overheads, RawTrace, Threads
 from perfci.trace.kernels import call_identity
 from perfci.trace.kineto_json import KinetoFile
@@ -176,6 +177,8 @@ class _Columns:
         device = _number(facts.get("device", facts.get("inDevice", event.get("pid")))) & 0x7FFFFFFF
         stream = _number(facts.get("stream", event.get("tid")))
         moved = 0 if kind is OperationKind.KERNEL else _number(facts.get("bytes"))
+        if not 0 <= moved <= LARGEST_BYTES:
+            raise _ImpossibleError(f"a copy moves {moved} bytes")
         correlation = _number(facts.get("correlation"), NO_CORRELATION)
         _append(self._operations, start, end, device, stream, int(kind), name, moved, pageable, correlation)
 

@@ -18,7 +18,8 @@ from perfci.model.timeline import Int32, Int64, OperationKind, UInt8
 from perfci.model.trace import TraceInfo
 from perfci.trace import schema
 from perfci.trace.calls import launches_work
-from perfci.trace.columns import UNFINISHED, Calls, GpuOperations, Marks, Overheads, RawTrace, Threads
+from perfci.trace.checked import ends_of, integers, sizes_of, text_of
+from perfci.trace.columns import Calls, GpuOperations, Marks, Overheads, RawTrace, Threads
 from perfci.trace.kernels import call_identity
 from perfci.trace.schema import Catalog, Column, Table
 from perfci.trace.sqlite_file import checked_sqlite
@@ -120,13 +121,13 @@ class _Reader:
             ),
             marks=Marks(
                 start_ns=mark["start"],
-                end_ns=_not_before(mark["start"], mark["end"], notes, "ranges", unfinished=True),
+                end_ns=ends_of(mark["start"], mark["end"], notes, "ranges", unfinished=True),
                 thread=_places(mark.coded["globalTid"], thread_ids),
                 name=mark_name,
             ),
             calls=Calls(
                 start_ns=call["start"],
-                end_ns=_not_before(call["start"], call["end"], notes, "CUDA calls"),
+                end_ns=ends_of(call["start"], call["end"], notes, "CUDA calls"),
                 thread=_places(call.coded["globalTid"], thread_ids),
                 name=self._names(call.coded["nameId"]),
                 correlation=call["correlationId"],
@@ -134,7 +135,7 @@ class _Reader:
             operations=self._joined_operations(operations, process_ids),
             overheads=Overheads(
                 start_ns=overhead["start"],
-                end_ns=_not_before(overhead["start"], overhead["end"], notes, "profiler overheads"),
+                end_ns=ends_of(overhead["start"], overhead["end"], notes, "profiler overheads"),
                 thread=_places(overhead.coded["globalTid"], thread_ids),
                 name=self._names(overhead.coded["nameId"]),
             ),
@@ -189,7 +190,7 @@ class _Reader:
         cursor = self._connection.execute(self._catalog.select(table, columns))
         blocks = []
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-            blocks.append(np.array(rows, dtype=np.int64).T)
+            blocks.append(integers(rows, self._catalog.tables[table].name))
         table_ = np.concatenate(blocks, axis=1) if blocks else np.empty((len(columns), 0), dtype=np.int64)
         return [coded(values) if column.few else values for column, values in zip(columns, table_, strict=True)]
 
@@ -215,7 +216,7 @@ class _Reader:
         cursor = self._connection.execute(self._catalog.select(schema.NVTX, (), more=("text",)))
         parts = [np.empty(0, dtype=np.int32)]
         while part := cursor.fetchmany(_ROWS_AT_ONCE):
-            numbers = (-1 if text is None else self._intern(text) for (text,) in part)
+            numbers = (-1 if text is None else self._intern(text_of(text)) for (text,) in part)
             parts.append(np.fromiter(numbers, np.int32, count=len(part)))
         return np.concatenate(parts)
 
@@ -276,8 +277,8 @@ class _Reader:
         name = np.full(total, -1, dtype=np.int32)
         name[: kernels.count] = self._names(kernels.coded["demangledName"])
         moved = np.zeros(total, dtype=np.int64)
-        moved[copy_rows] = copies["bytes"]
-        moved[copy_rows.stop : copy_rows.stop + memsets.count] = memsets["bytes"]
+        moved[copy_rows] = sizes_of(copies["bytes"], schema.COPIES)
+        moved[copy_rows.stop : copy_rows.stop + memsets.count] = sizes_of(memsets["bytes"], schema.MEMSETS)
         pageable = np.zeros(total, dtype=np.bool_)
         to_device, to_host = kind[copy_rows] == OperationKind.H2D, kind[copy_rows] == OperationKind.D2H
         pageable[copy_rows] = (to_device & (copies["srcKind"] == schema.PAGEABLE)) | (
@@ -285,7 +286,7 @@ class _Reader:
         )
         return GpuOperations(
             start_ns=start,
-            end_ns=_not_before(start, end, self._notes, "GPU operations"),
+            end_ns=ends_of(start, end, self._notes, "GPU operations"),
             process=_stacked([_places(rows.coded["globalPid"], process_ids) for rows in tables]),
             device=_stacked([rows.numbers.pop("deviceId").astype(np.int32) for rows in tables]),
             stream=_stacked([rows["streamId"] for rows in tables]),
@@ -323,7 +324,7 @@ class _Reader:
                 known.update(
                     self._connection.execute(f'SELECT id, value FROM "{real}" WHERE id IN ({marks})', part)  # noqa: S608
                 )
-        at_of = [self._intern(known[i]) if known.get(i) is not None else -1 for i in ids.values.tolist()]
+        at_of = [self._intern(text_of(known[i])) if known.get(i) is not None else -1 for i in ids.values.tolist()]
         return ids.mapped(np.array(at_of, dtype=np.int32))
 
     def _process_names(self, process_ids: Int64) -> tuple[str, ...]:
@@ -332,7 +333,8 @@ class _Reader:
             real = self._catalog.tables[schema.PROCESSES].name
             names = dict(self._connection.execute(f'SELECT globalPid, name FROM "{real}"'))  # noqa: S608
         return tuple(
-            f"{Path(names.get(i) or 'process').name} ({(i >> 24) & schema.THREAD_MASK})" for i in map(int, process_ids)
+            f"{Path(text_of(names.get(i) or 'process')).name} ({(i >> 24) & schema.THREAD_MASK})"
+            for i in map(int, process_ids)
         )
 
     def _info(self) -> TraceInfo:
@@ -371,20 +373,6 @@ def _copy_kinds(copy_kind: Int64) -> UInt8:
     ):
         kinds[np.isin(copy_kind, numbers)] = int(direction)
     return kinds
-
-
-def _not_before(start: Int64, end: Int64, notes: list[Note], what: str, *, unfinished: bool = False) -> Int64:
-    """``end`` where it is possible, else ``start``, with a note: an impossible time is never a duration."""
-    bad = end < start
-    if unfinished:
-        bad &= end != UNFINISHED
-    count = int(np.count_nonzero(bad))
-    if count == 0:
-        return end
-    notes.append(
-        Note(code="impossible-times", text=f"{count} {what} end before they start; they are counted with no duration")
-    )
-    return np.where(bad, start, end)
 
 
 def rank_of_file(path: Path) -> int | None:

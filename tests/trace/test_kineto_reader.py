@@ -312,6 +312,14 @@ def test_impossible_times_are_refused(ts, tmp_path):
         extract([path])
 
 
+@pytest.mark.parametrize("size", [-1, 2**60])
+def test_copies_of_impossible_size_are_refused(size, tmp_path):
+    trace = kineto.training()
+    trace.copy(1, 1, 2, 1250, 1260, trace.call("cudaMemcpyAsync", 1250, 1252), size)
+    with pytest.raises(TraceError, match=f"a copy moves {size} bytes"):
+        extract([trace.write(tmp_path / "a.json")])
+
+
 def test_events_in_any_order(tmp_path):
     trace = kineto.training(backward=True)
     wanted = extract([trace.write(tmp_path / "a.json")])

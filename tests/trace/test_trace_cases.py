@@ -1,13 +1,14 @@
 """Kinds of traces that broke other tools, one test per kind, on small exports made for it."""
 
 import gzip
+import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from nsys_builder import START_END, Export, add_training, process_id, training
+from nsys_builder import COLUMNS, START_END, Export, add_training, process_id, training
 
 from perfci.errors import ExitCode, TraceError
 from perfci.model.metrics import BACKGROUND, STEP, UNMARKED
@@ -344,6 +345,24 @@ def test_times_that_cannot_be_are_said(tmp_path):
     assert codes(extraction) == ["impossible-times"]
 
 
+@pytest.mark.parametrize("end", [3 * 10**15, 2**62, 2**63 - 1])
+def test_times_that_no_capture_lasts_are_said(end, tmp_path):
+    export = training()
+    export.launch("endless", 1250, 1300, end)
+    export.mark("forward", 1205, end)
+    extraction = extract([written(export, tmp_path)])
+    assert values(extraction, "forward", "kernel_ns") == (100, 100, 100)
+    assert values(extraction, "forward", "wall_ns") == (200, 200, 200)
+    assert codes(extraction) == ["impossible-times"] * 2, "of ranges, and of operations"
+
+
+@pytest.mark.parametrize("size", [-1, 2**60])
+def test_sizes_that_cannot_be_are_damage(size, tmp_path):
+    export = training()
+    export.copy(1, 1250, 1260, export.call("cudaMemcpyAsync_v3020", 1250, 1252), size=size)
+    refused(written(export, tmp_path), "is damaged: .* impossible size")
+
+
 # Graphs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -615,6 +634,47 @@ def test_a_damaged_page_is_no_traceback(tmp_path):
     path = tmp_path / "damaged.sqlite"
     path.write_bytes(whole)
     refused(path, "damaged|not an export")
+
+
+ANYTHING = [None, -1, 0, 1.5, 2**40, 2**62, 2**63 - 1, -(2**63), float("inf"), "", "12", "abc", b"", b"\xff\x00"]
+
+
+def every_table():
+    export = training(2)
+    export.overhead("CUDA profiling data flush", 2995, 2999)
+    export.memset(1700, 1710, export.call("cudaMemsetAsync", 1690, 1695))
+    export.graph(1720, 1730, export.call("cudaGraphLaunch", 1700, 1705))
+    export.add("PROCESSES", globalPid=process_id(7), pid=7, name="python")
+    export.add("TARGET_INFO_GPU", id=0, name="NVIDIA H200")
+    export.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=5)
+    export.add("DIAGNOSTIC_EVENT", text="all is well")
+    return export
+
+
+@pytest.mark.parametrize("table", [*COLUMNS, "StringIds"])
+def test_any_field_may_hold_anything(table, tmp_path):
+    """Each field with a value of another type or size, in one row and in all: read or refused, never more."""
+    path = written(every_table(), tmp_path)
+    whole = path.read_bytes()
+    columns = COLUMNS.get(table, "value").split()
+    for column, value, rows in itertools.product(columns, ANYTHING, ("WHERE rowid = 1", "")):
+        path.write_bytes(whole)
+        with closing(sqlite3.connect(path)) as database:
+            if table == "StringIds" and value is None:
+                continue  # its column is NOT NULL
+            database.execute(f'UPDATE "{table}" SET "{column}" = ? {rows}', (value,))
+            database.commit()
+        try:
+            extraction = extract([path])
+        except TraceError:
+            continue
+        assert extraction.step_count in (1, 2)
+
+
+def test_a_value_that_is_no_integer_is_damage_and_is_named(tmp_path):
+    export = training()
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]["end"] = None
+    refused(written(export, tmp_path), "is damaged: table CUPTI_ACTIVITY_KIND_KERNEL holds a value that is no integer")
 
 
 def test_no_ranges_at_all_says_the_likely_causes(tmp_path):
