@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from perfci.capture.git import git_output
+from perfci.capture.git import git_output, run_git
 from perfci.errors import UsageError
 
 PRIVATE_DIRECTORY = ".perfci"
@@ -115,5 +115,8 @@ def _write_tree(root: Path) -> str:
             # With its time stamp: git trusts the cached state of files that are older than the index.
             shutil.copy2(original, index)
         own = {"GIT_INDEX_FILE": str(index)}
-        git_output(root, "add", "--all", "--", ".", f":(exclude,top){PRIVATE_DIRECTORY}", environment=own)
+        # An ignored folder must not be named, not even to exclude it: `git add` fails then.
+        ignored = run_git(root, "check-ignore", "--quiet", PRIVATE_DIRECTORY).code == 0
+        excluded = () if ignored else (f":(exclude,top){PRIVATE_DIRECTORY}",)
+        git_output(root, "add", "--all", "--", ".", *excluded, environment=own)
         return git_output(root, "write-tree", environment=own)

@@ -17,6 +17,7 @@ from perfci.pipeline.floors import Floors, by_gate, forecast
 from perfci.pipeline.locate import not_located, probe, wants_probe
 from perfci.pipeline.measure import bench_for, launch_folder, new_schedule, prepare_checkout, said, say_notes
 from perfci.pipeline.progress import Progress
+from perfci.pipeline.sides import told_apart
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
 from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, Stop, next_action
@@ -199,7 +200,11 @@ class Session:
         """Which session of this pair of revisions this is, in the environment that the launch turned out to have."""
         place = (run.workload, run.environment.key)
         if place not in self._ordinals:
-            left, right = (self.store.runs(run.workload, side) for side in self._sides)
+            sides: tuple[Sequence[Run], Sequence[Run]] = (
+                self.store.runs(run.workload, self._sides[0]),
+                self.store.runs(run.workload, self._sides[1]),
+            )
+            left, right = told_apart(sides[1]) if self._sides[0] == self._sides[1] else sides
             self._ordinals[place] = number = next_session(left, right, like=run)
             if number > 1:
                 self.progress.line(f"{run.workload}: session {number} of this pair, judged at {share_text(number)}")

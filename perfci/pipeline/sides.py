@@ -127,7 +127,7 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
     A launch speaks for one side: of one revision on both sides only sessions count in which it was launched as both.
     """
     if {run.revision.identity for run in baseline} & {run.revision.identity for run in candidate}:
-        baseline, candidate = _told_apart(candidate)
+        baseline, candidate = told_apart(candidate)
         if not baseline:
             return Chosen(baseline=(), candidate=tuple(candidate), notes=(_one_revision(candidate[0].revision),))
     common = {run.environment.key for run in baseline} & {run.environment.key for run in candidate}
@@ -159,7 +159,7 @@ def _one_revision(revision: Revision) -> Note:
     return Note(code="one-revision", text=text)
 
 
-def _told_apart(runs: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
+def told_apart(runs: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
     """The launches of one revision by the side for which its sessions launched them. Where no session launched it as
     both, no baseline, and all of them as the candidate."""
     sides: dict[SideName, list[Run]] = {side: [] for side in SideName}

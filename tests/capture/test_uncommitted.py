@@ -94,6 +94,16 @@ def test_perfci_s_own_folder_does_not_make_a_tree_dirty(forked):
     assert repo(box).resolve_range("main..HEAD")
 
 
+@pytest.mark.parametrize("ignored", [".perfci/", ".perfci", "*.log"])
+def test_perfci_s_own_folder_is_in_no_dirty_tree_whether_the_project_ignores_it_or_not(forked, ignored):
+    box, _ = forked
+    box.write(".perfci/log", "x")
+    box.write(".gitignore", f"{ignored}\n")
+    tree = repo(box).working_tree().tree
+    assert set(box.git("ls-tree", "-r", "--name-only", tree).split()) >= {".gitignore", "f"}
+    assert ".perfci" not in box.git("ls-tree", "-r", "--name-only", tree)
+
+
 def test_touching_a_file_does_not_make_it_dirty(forked):
     box, _ = forked
     os.utime(box.root / "f", (1, 1))

@@ -222,6 +222,20 @@ def test_sessions_are_counted_for_these_revisions_this_workload_and_this_environ
     assert world.ordinal(first, "main", "topic") == 3
 
 
+def test_sessions_of_one_revision_with_itself_are_those_that_launched_it_as_both(world: World) -> None:
+    first, *_ = world.session("main", "topic", name="one")
+    assert world.ordinal(first, "main", "main") == 1
+    both = [
+        replace(made, launch=replace(made.launch, seed=7, position=position))
+        for position in range(4)
+        for made in [world.launch("main", position // 2, "itself")]
+    ]
+    with open_store(world.workspace().project.database_url) as store:
+        store.add_runs(both)
+    assert world.ordinal(first, "main", "main") == 2
+    assert world.ordinal(first, "main", "topic") == 2
+
+
 def test_ctrl_c_in_the_first_session_gives_no_verdict_and_spends_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
