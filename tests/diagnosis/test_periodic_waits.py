@@ -1,5 +1,7 @@
 """A wait in every n-th step is named with its period; waits of both sides, in all steps, and accidents are not."""
 
+from dataclasses import replace
+
 import pytest
 from launches import GPT, GPT_DDP, evidence, recorded, training
 
@@ -31,7 +33,7 @@ def test_a_print_in_every_tenth_step():
     assert "every 10 steps" in finding.advice
     seen = evidence(finding)
     assert seen["CPU blocked in these waits per step (mean)"] == 40_000
-    assert seen["CPU blocked in a step that waits"] == 400_000
+    assert seen["CPU blocked by them in a step that waits"] == 400_000
     assert seen["new waits per step (mean)"] == pytest.approx(0.1)
 
 
@@ -51,7 +53,18 @@ def test_waits_at_no_fixed_distance():
 def test_on_top_of_a_wait_in_every_step():
     (finding,) = find([waiting(usual=1)], [waiting(0, 10, usual=1), waiting(5, 15, usual=1)])
     assert finding.subject == "every 10 steps"
-    assert evidence(finding)["steps that wait"] == 4
+    seen = evidence(finding)
+    assert seen["steps that wait"] == 4
+    assert seen["CPU blocked in these waits per step (mean)"] == 40_000, "without the wait that is no news"
+    assert seen["CPU blocked by them in a step that waits"] == 400_000
+
+
+def test_a_launch_whose_blocked_time_is_not_known_leaves_it_out():
+    unknown = waiting(7, 17)
+    unknown = replace(unknown, series=tuple(s for s in unknown.series if s.metric != "sync_ns"))
+    (finding,) = find([CLEAN] * 2, [unknown, waiting(3, 13)])
+    assert finding.evidence[0].value == 0
+    assert "CPU blocked by them in a step that waits" not in evidence(finding)
 
 
 def test_every_other_step_of_a_recorded_training():

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from statistics import median
 
-from perfci.diagnosis.pair_view import PairView
+from perfci.diagnosis.pair_view import PairView, Values
 from perfci.diagnosis.rule import EVERY_STEP_RATIO, count, ratio, time
 from perfci.model.finding import Confidence, Finding
 from perfci.model.metrics import BACKGROUND, RUN, STEP
@@ -54,11 +55,7 @@ def _finding(pair: PairView, phase: str, waits: Sequence[Sequence[int]], *, step
     happened = sum(map(len, waits))
     periodic = len(set(distances)) == 1 and len(distances) >= MIN_DISTANCES
     when = f"every {distances[0]} steps" if periodic else f"in {happened} of {steps} steps"
-    blocked = [
-        values[step]
-        for values, places in zip(pair.candidate.values(phase, BLOCKED), waits, strict=False)
-        for step in places
-    ]
+    blocked = _blocked_more(pair.candidate.values(phase, BLOCKED), waits)
     return Finding(
         rule=NAME,
         phase=phase,
@@ -66,7 +63,7 @@ def _finding(pair: PairView, phase: str, waits: Sequence[Sequence[int]], *, step
         title=f"the CPU waits for the GPU {when}, which is new ({phase})",
         evidence=(
             time("CPU blocked in these waits per step (mean)", sum(blocked) / steps),
-            *([time("CPU blocked in a step that waits", sum(blocked) / len(blocked))] if blocked else []),
+            *([time("CPU blocked by them in a step that waits", sum(blocked) / len(blocked))] if blocked else []),
             count("new waits per step (mean)", pair.grown(phase, SYNCS)),
             count("steps that wait", happened),
             count("steps seen", steps),
@@ -77,3 +74,16 @@ def _finding(pair: PairView, phase: str, waits: Sequence[Sequence[int]], *, step
         new=True,
         docs=DOCS,
     )
+
+
+def _blocked_more(launches: Sequence[Values], waits: Sequence[Sequence[int]]) -> list[float]:
+    """How much longer than in the other steps (their median) the CPU was blocked in each step that waits; empty where
+    not every launch measured it."""
+    if len(launches) < len(waits):
+        return []
+    more = []
+    for values, places in zip(launches, waits, strict=True):
+        others = [value for step, value in enumerate(values) if step not in places]
+        usual = median(others) if others else 0
+        more += [max(0.0, values[step] - usual) for step in places]
+    return more
