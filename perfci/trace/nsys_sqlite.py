@@ -32,6 +32,8 @@ _OPERATION_TABLES = {
     schema.MEMSETS: schema.MEMSET_COLUMNS,
     schema.GRAPHS: schema.GRAPH_COLUMNS,
 }
+_NO_PERMISSION = re.compile("privilege|permission", re.IGNORECASE)
+_TODO_PERMISSION = "see `perfci doctor`; in a container, start it with the profiling capabilities of the GPU driver"
 _TODO_EXPORT = "export the report again: nsys export --type=sqlite REPORT.nsys-rep"
 
 
@@ -245,7 +247,7 @@ class _Reader:
             raise TraceError(
                 f"{trace.label} holds no CUDA records; the profiler said: {complaint}",
                 wanted="a trace with kernels",
-                todo=hint,
+                todo=_TODO_PERMISSION if _NO_PERMISSION.search(complaint) else hint,
             )
         note = Note(
             code="no-cuda-records",

@@ -67,6 +67,11 @@ def test_a_whole_launch_is_no_failure():
             {"exit_code": 1, "sidecars": (), "log": "unrecognised option '--wait=x'\n"},
             "does not know the option --wait",
         ),
+        (
+            {"exit_code": 1, "sidecars": (), "log": "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)\n"},
+            "nsys may not trace CUDA here",
+        ),
+        ({"trace_exists": False, "log": "CUDA profiling was not started correctly.\n"}, "nsys may not trace CUDA here"),
         ({"exit_code": 1, "sidecars": (), "log": "Program not found: nosuch\n"}, "does not find the program nosuch"),
         ({"sidecars": ()}, "never entered phases.loop"),
         (

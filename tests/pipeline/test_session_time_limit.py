@@ -67,3 +67,23 @@ def test_a_spoiled_pair_is_not_launched_again_when_the_time_is_over(minutes_gone
     with pytest.raises(MeasurementError, match="every launch of pair 5 was spoiled: throttled"):
         made._launch_pair(None, dict.fromkeys(SideName), WORKLOAD, pair)
     assert len(made.done) == 2 * attempts
+
+
+def test_both_launches_of_a_spoiled_pair_are_made_again_and_only_clean_ones_are_kept():
+    class Disturbed(MadeUp):
+        spoiled = (False, True, False, False)
+
+        def _launch(self, bench, worktree, workload, slot):
+            self.done.append((slot.side, slot.position))
+            self._position = slot.position + 1
+            at = len(self.done) - 1
+            return run({("step", "unprofiled_wall_ns"): 1e6 + at}, spoiled=self.spoiled[at])
+
+    made = Disturbed(0)
+    pair = [Slot(workload="tiny", side=side, pair=4, position=0) for side in SideName]
+    made._launch_pair(None, dict.fromkeys(SideName), WORKLOAD, pair)
+    assert [side for side, _ in made.done[:2]] == [side for side, _ in made.done[2:]], "in the order of the first try"
+    assert [position for _, position in made.done] == [0, 1, 2, 3]
+    kept = [*made.measured.baseline["tiny"], *made.measured.candidate["tiny"]]
+    assert sorted(one.series[0].values[0] for one in kept) == [1e6 + 2, 1e6 + 3]
+    assert "pair 5 was spoiled and is launched again: throttled" in made.progress.lines[-1]

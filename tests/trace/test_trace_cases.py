@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nsys_builder import COLUMNS, START_END, Export, add_training, process_id, training
+from nsys_builder import COLUMNS, DOMAIN, START_END, Export, add_training, process_id, training
 
 from perfci.errors import ExitCode, TraceError
 from perfci.model.metrics import BACKGROUND, STEP, UNMARKED
@@ -219,6 +219,14 @@ def test_unfinished_ranges(tmp_path):
     assert values(extraction, "leak", "wall_ns") == (90, 0, 0)
     assert values(extraction, "leak", "kernel_count") == (1, 0, 0)
     assert codes(extraction) == ["unfinished-ranges"]
+
+
+def test_the_creation_of_a_domain_is_no_range(tmp_path):
+    export = training()
+    wanted = extract([written(export, tmp_path)])
+    for domain in (0, 1):
+        export.mark("NCCL", 1210, None, kind=DOMAIN, domain=domain)
+    assert extract([written(export, tmp_path, "b.sqlite")]) == wanted
 
 
 def test_numbered_steps(tmp_path):
@@ -715,7 +723,11 @@ def test_a_gpu_machine_without_cuda_records(tmp_path):
     assert codes(extraction) == ["no-cuda-records"]
     assert values(extraction, STEP, "kernel_count") is None
     export.add("DIAGNOSTIC_EVENT", text="CUPTI error: multiple subscribers not supported")
-    refused(written(export, tmp_path, "b.sqlite"), "multiple subscribers")
+    assert "torch.profiler" in refused(written(export, tmp_path, "b.sqlite"), "multiple subscribers")
+    export.rows["DIAGNOSTIC_EVENT"][0]["text"] = "CUDA tracing failed: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    message = refused(written(export, tmp_path, "c.sqlite"), "INSUFFICIENT_PRIVILEGES")
+    assert "profiling capabilities" in message
+    assert "torch.profiler" not in message
 
 
 def test_process_id_is_what_the_mask_leaves():
