@@ -264,6 +264,12 @@ def launch(
             if not nsys_broke(remains):
                 break
     except OSError as error:
+        if not (out_dir / _LOG).exists():
+            raise MeasurementError(
+                f"the folder of the launch was emptied or deleted while it ran: {out_dir}",
+                wanted="its log and its trace",
+                todo="see what the command deletes when it ends or fails",
+            ) from error
         raise MeasurementError(f"{command[0]} cannot be started: {error}", todo="see `perfci doctor`") from error
     finally:
         shutil.rmtree(out_dir / _IMPORTS, ignore_errors=True)

@@ -223,7 +223,7 @@ def supervise(
         files = []
         if output_pipe is not None:
             os.mkfifo(output_pipe)
-            stack.callback(output_pipe.unlink)
+            stack.callback(output_pipe.unlink, missing_ok=True)  # a program may delete more than is its own
             files.append(os.open(output_pipe, os.O_RDWR | os.O_NONBLOCK))  # also a writer: opening must not wait
             stack.callback(os.close, files[0])
         start = time.monotonic_ns()

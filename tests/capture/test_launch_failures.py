@@ -183,3 +183,11 @@ def test_a_checkout_that_a_launch_deleted_is_told_as_such(tmp_path):
             tool=None,
             has_cuda=False,
         )
+
+
+@pytest.mark.parametrize("collector", [Collector.TORCH, Collector.NSYS])
+def test_a_workload_that_deletes_the_folder_of_its_launch_is_told_as_such(request, measure, collector):
+    tool = request.getfixturevalue("nsys") if collector is Collector.NSYS else None
+    program = "import os, shutil\nshutil.rmtree(os.path.dirname(os.environ['PERFCI_SIDECAR']))\n"
+    with pytest.raises(MeasurementError, match="was emptied or deleted while it ran"):
+        measure(program, tool=tool, collector=collector)
