@@ -111,12 +111,22 @@ def nsys_broke(remains: Remains) -> bool:
     return remains.exit_code is not None and not remains.trace_exists and _NSYS_BROKE.search(remains.log) is not None
 
 
+def _where_it_was(remains: Remains) -> str:
+    """What a launch that was ended for its time was doing then."""
+    if not remains.sidecars:
+        return "it had not reached its first steps" if remains.autophase else "it had not reached phases.loop"
+    if remains.unfinished is None:
+        return "all steps were measured, and what follows them did not end"
+    # Without a word is how perfci itself ended it: no news.
+    reason = remains.unfinished.reason
+    return "it was still in its training loop" if "without a word" in reason else reason
+
+
 def _process_failure(remains: Remains) -> MeasurementError | None:
     reason = remains.unfinished.reason if remains.unfinished else ""
     if remains.exit_code is None:
-        where = "" if remains.sidecars else "; it had not reached phases.loop"
         return remains.error(
-            f"the launch was ended after {remains.timeout_s:g} s{f'; {reason}' if reason else where}",
+            f"the launch was ended after {remains.timeout_s:g} s; {_where_it_was(remains)}",
             wanted="a launch that ends by itself",
             todo="raise `timeout_s`, lower the steps, or mend a hang",
         )

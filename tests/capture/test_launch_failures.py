@@ -12,6 +12,7 @@ from perfci.capture.launch import chosen_collector, launch
 from perfci.errors import MeasurementError
 from perfci.model.settings import Collector, MeasureSettings, WorkloadSpec
 from perfci.model.sidecar import Sidecar, SidecarStatus, StepTimes
+from perfci.phases.driver import KILLED
 
 TIMES = StepTimes(clock="host", step_wall_ns=(5,))
 AGENT_LOST = "Connection to the Agent lost.\nConnection to the Agent lost.\n"
@@ -59,7 +60,12 @@ def test_a_whole_launch_is_no_failure():
 @pytest.mark.parametrize(
     ("changes", "seen"),
     [
-        ({"exit_code": None}, "ended after 60 s"),
+        ({"exit_code": None}, "ended after 60 s; all steps were measured, and what follows them did not end"),
+        (
+            {"exit_code": None, "sidecars": (sidecar(SidecarStatus.ABORTED, reason=KILLED),)},
+            "still in its training loop",
+        ),
+        ({"exit_code": None, "sidecars": (), "autophase": True}, "it had not reached its first steps"),
         ({"exit_code": None, "sidecars": ()}, "it had not reached phases.loop"),
         ({"exit_code": 134, "trace_exists": False}, "exit code 134, signal SIGABRT"),
         ({"exit_code": -9}, "signal SIGKILL"),
