@@ -1,5 +1,6 @@
 """The judge on runs: the decision rule, and every fault of a comparison that broke other tools."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -499,3 +500,16 @@ def test_a_count_at_its_budget_is_within_it(percent: int) -> None:
     assert verdict(100, 100 + percent) is Verdict.PASS
     assert verdict(100 + percent, 100) is Verdict.PASS
     assert verdict(10**6, 10**6 + 10**4 * percent + 1) is Verdict.REGRESSION
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_how_often_a_count_that_flickers_looks_exact_on_both_sides(launches: int) -> None:
+    """All outcomes, each as likely: docs/statistics.md says how often it may be taken for a change of the program."""
+    settings = JudgeSettings(gates=(Gate(metric="sync_count"),))
+    outcomes = list(itertools.product((4, 5), repeat=2 * launches))
+    alarms = 0
+    for counts in outcomes:
+        sides = paired(counts[:launches], counts[launches:], metric="sync_count")
+        row = the_row(judge_workload(*sides, settings), "sync_count")
+        alarms += row.verdict in (Verdict.REGRESSION, Verdict.IMPROVEMENT)
+    assert alarms / len(outcomes) == 2 / 4**launches

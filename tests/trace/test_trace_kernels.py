@@ -42,6 +42,7 @@ DIFFERENT = [
     ("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_TNT"),
     ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"),
     ("sm90_gemm_bf16bf16bf16_128", "sm90_gemm_f16f16f16f16_128"),
+    ("sm80_xmma_gemm_cf32cf32_cf32cf32_cf32_tn_n", "sm80_xmma_gemm_cf64cf64_cf32cf32_cf32_tn_n"),
 ]
 
 
