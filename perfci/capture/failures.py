@@ -35,6 +35,13 @@ _NSYS_SAYS = (
     ),
 )
 
+_NSYS_USUAL = re.compile(
+    r"^(?:Generated:|Generating '[^'\n]*'|\[\d/\d\] \[[^\n]*|\s+/[^\n]*\.nsys-rep|"
+    r"Capture range (?:started|ended) in the application\.)[ ]*$",
+    re.MULTILINE,
+)
+"""What nsys says of every launch: it would stand where a reader looks for the last words of the workload."""
+
 _NSYS_BROKE = re.compile(
     r"QuadDCommon::|Connection to the Agent lost|^(?:End of file|Connection reset by peer)$", re.MULTILINE
 )
@@ -80,8 +87,8 @@ class Remains:
 
     def error(self, seen: str, *, wanted: str = "", todo: str = "") -> MeasurementError:
         """An error that names the log and quotes its end."""
-        words = last_lines(self.log)
-        tail = f"its last lines:\n    {words}" if words else "it is empty"
+        words = last_lines(_NSYS_USUAL.sub("", self.log))
+        tail = f"its last lines:\n    {words}" if words else "the workload printed nothing"
         return MeasurementError(f"{seen}\n    log: {self.log_path}\n    {tail}", wanted=wanted, todo=todo)
 
 

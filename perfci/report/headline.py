@@ -28,7 +28,7 @@ NAME = 40
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b")
 """The last line of a Python traceback."""
-_ABOUT_THE_LOG = ("log: ", "its last lines:", "it is empty")
+_ABOUT_THE_LOG = ("log: ", "its last lines:", "the workload printed nothing", "it is empty")
 """What an error of a launch says between its first line and the log that it quotes."""
 _PAST = {Verdict.REGRESSION: "regressed", Verdict.IMPROVEMENT: "improved"}
 

@@ -100,6 +100,21 @@ def test_each_failure_says_what_was_seen_and_names_the_log(changes, seen):
     assert error.todo
 
 
+def test_the_last_words_are_the_workload_s_and_not_what_nsys_always_says():
+    """The last line stands in the headline of a comparison."""
+    usual = (
+        "Generating '/tmp/nsys-report-0286.qdstrm'\nCapture range ended in the application.\n"
+        "[1/1] [0%                          ] report.nsys-rep\r[1/1] [=======100%] report.nsys-rep\n"
+        "Generated:\n    /runs/000-t/report.nsys-rep\n"
+    )
+    failed = launch_failure(remains(exit_code=2, log=f"python: can't open file 'train.py'\n{usual}"))
+    silent = launch_failure(remains(exit_code=2, log=usual))
+    assert failed is not None
+    assert silent is not None
+    assert failed.seen.endswith("its last lines:\n    python: can't open file 'train.py'")
+    assert silent.seen.endswith("the workload printed nothing")
+
+
 def test_the_rank_that_failed_is_quoted_not_those_that_were_killed_for_it():
     ranks = (
         sidecar(SidecarStatus.ABORTED, rank=0, world=2, reason="the process was killed"),
