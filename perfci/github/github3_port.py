@@ -140,7 +140,7 @@ class Github3Port:
 
         def patch() -> None:
             url = self._url(f"{self._root}/issues/comments/{comment_id}")
-            self._checked(self._session.patch(url, json={"body": body}))
+            comment_of(self._checked(self._session.patch(url, json={"body": body})).json())
 
         self._repeat(f"edit comment {comment_id}", patch)
 
@@ -330,6 +330,8 @@ class Github3Port:
                 status=403,
                 wanted="the GITHUB_TOKEN of a workflow, or the installation token of an app",
             ) from None
+        except gh_errors.UnprocessableResponseBody as error:  # has neither the code nor the text of the others
+            raise GitHubUnavailable(f"cannot {what}: GitHub's answer is not as documented ({error.msg})") from None
         except gh_errors.GitHubError as error:
             raise self._explained(what, error) from None
         except gh_errors.GitHubException as error:

@@ -209,6 +209,49 @@ def test_a_lost_answer_to_an_edit_is_repeated(server):
     assert "No regression" in ours(server)[0]["body"]
 
 
+ODD_SUCCESS = [
+    ("GET", "/octo/train", {"job summary"}),
+    ("GET", "/pulls/7", {"job summary", "check run"}),
+    ("GET", "/issues/7/comments", {"job summary", "check run"}),
+    ("GET", "/commits/", {"job summary", "comment"}),
+    ("POST", "/check-runs", {"job summary", "comment"}),
+    ("POST", "/statuses/", {"job summary", "comment"}),
+    ("POST", "/comments", {"job summary", "check run"}),
+    ("PATCH", "/issues/comments/", {"job summary", "check run"}),
+]
+
+
+@pytest.mark.parametrize("status", [202, 203, 204, 299])
+@pytest.mark.parametrize("case", ODD_SUCCESS)
+def test_a_success_of_another_kind_that_did_nothing_is_none(server, tmp_path, case, status):
+    """What a proxy may answer in GitHub's place: the verdict stands, and nothing is claimed that is not there."""
+    method, part, posted = case
+    if method == "PATCH":
+        post(server, of(Verdict.PASS), event(run_id=499))
+    server.state.can_check = part != "/statuses/"
+    server.state.fail(method, part, status, times=99)
+    summary = tmp_path / "s.md"
+    outcome = post(server, of(Verdict.REGRESSION), summary_path=summary)
+    assert outcome.exit_code == ExitCode.REGRESSION
+    assert set(outcome.posted) == posted
+    assert outcome.failures
+    assert "egression" in summary.read_text().splitlines()[0]
+    assert sum("Regression" in comment["body"].split("\n")[1] for comment in ours(server)) == ("comment" in posted)
+
+
+@pytest.mark.parametrize("status", [202, 204])
+@pytest.mark.parametrize(
+    ("method", "part"), [("POST", "/comments"), ("POST", "/check-runs"), ("PATCH", "/check-runs/")]
+)
+def test_a_success_of_another_kind_that_did_its_work_is_not_repeated(server, method, part, status):
+    server.state.fail(method, part, status, after=True)
+    findings = tuple(sync_finding(line=i + 1) for i in range(60))
+    outcome = post(server, comparison(workload(regressed(), findings=findings)))
+    assert outcome.failures == ()
+    assert [len(check["annotations"]) for check in server.state.checks] == [60]
+    assert len(ours(server)) == 1
+
+
 def test_a_comment_that_is_deleted_in_between_is_made_again(server):
     post(server, of(Verdict.REGRESSION))
     server.state.hooks["PATCH", "/issues/comments/"] = server.state.comments.clear
