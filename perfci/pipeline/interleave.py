@@ -20,6 +20,7 @@ from perfci.pipeline.progress import Progress
 from perfci.pipeline.sides import told_apart
 from perfci.pipeline.workspace import Workspace
 from perfci.probe.locations import Location
+from perfci.report.wording import plural
 from perfci.stats.plan import PAIRS_PER_BLOCK, Foreseen, Stop, next_action
 from perfci.stats.sessions import next_session, share_text
 from perfci.store.store import Store
@@ -92,7 +93,7 @@ class Session:
             limits = self.limits
             self.progress.line(
                 f"measuring {baseline.label} and {candidate.label} in turns (seed {self.seed}): up to "
-                f"{limits.max_launches} launches per side, at most {limits.max_minutes:g} min"
+                f"{plural(limits.max_launches, 'launch')} per side, at most {limits.max_minutes:g} min"
             )
             self._forecast(workloads)
             for block in range(-(-limits.max_launches // PAIRS_PER_BLOCK)):
@@ -251,7 +252,7 @@ class Session:
         self.still_open = {name: w for name, w in self.still_open.items() if name in decision.open_workloads}
         if decision.stop is not None:  # the report that follows tells each gate
             why = _WHY_STOPPED[decision.stop]
-            self.progress.line(f"stopped after {decision.launches_done} launches per side: {why}")
+            self.progress.line(f"stopped after {plural(decision.launches_done, 'launch')} per side: {why}")
             return True
         for gate in decision.gates:
             if gate.effect is not None:

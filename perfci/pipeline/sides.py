@@ -14,6 +14,7 @@ from perfci.model.environment import Environment
 from perfci.model.run import Note, Revision, Run
 from perfci.model.verdict import Verdict
 from perfci.pipeline.workspace import Workspace
+from perfci.report.wording import plural
 from perfci.store.store import Store
 
 STAND_IN = "stand-in-baseline"
@@ -146,7 +147,12 @@ def choose_runs(baseline: Sequence[Run], candidate: Sequence[Run]) -> Chosen:
         right = [run for run in right if run.launch.schedule in schedules]
     left_out = len(baseline) + len(candidate) - len(left) - len(right)
     notes = (
-        (Note(code="runs-left-out", text=f"{left_out} stored runs of another environment or session were left out"),)
+        (
+            Note(
+                code="runs-left-out",
+                text=f"left out: {plural(left_out, 'stored run')} of another environment or session",
+            ),
+        )
         if left_out
         else ()
     )

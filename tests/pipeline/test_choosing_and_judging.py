@@ -44,6 +44,7 @@ def test_interleaved_sessions_win_over_lone_runs_and_no_common_environment_goes_
     lone = run(VALUES, label="base", minute=99)
     chosen = choose_runs([*left, lone], right)
     assert set(chosen.baseline) == set(left)
+    assert chosen.notes[0].text == "left out: 1 stored run of another environment or session"
     foreign = [run(VALUES, label="cand", environment=OTHER)]
     apart = choose_runs(left, foreign)
     assert (apart.baseline, apart.candidate) == (tuple(left), tuple(foreign))
