@@ -18,6 +18,10 @@ VARYING_COUNT_BUDGET_RATIO = 0.01
 """Least budget of a count that was seen to vary: it must be judged as noisy, and no noisy metric can pass a budget of
 0."""
 
+SHORT_WINDOW_RATIO = 0.9
+"""A shortest window below this share of the longest is said: counts are compared over its steps alone, and what comes
+every n steps may lie outside. A step lost at a border of the capture is no matter."""
+
 
 def judge_workload(
     baseline: Sequence[Run],
@@ -54,7 +58,7 @@ def judge_workload(
         verdict, reason, differences, notes = problem
         rows = [plain_row(entry, gate_of(name, entry, settings), verdict, reason) for entry in series]
     else:
-        verdict, differences, notes = None, (), ()
+        verdict, differences, notes = None, (), _window_notes([run.step_count for run in (*left, *right)])
         plan = LookPlan(looks=tuple(looks), planned=settings.max_launches) if looks else None
         floors = noise_floors or {}
 
@@ -215,6 +219,14 @@ def never_measured(workload: str, series: Sequence[SeriesSamples], settings: Jud
         missing = SeriesSamples(phase=gate.phase, metric=gate.metric, baseline=SideSamples(), candidate=SideSamples())
         rows[gate.phase, gate.metric] = plain_row(missing, gate, Verdict.NOT_MEASURED, Reason.NOT_MEASURED)
     return list(rows.values())
+
+
+def _window_notes(steps: Sequence[int]) -> tuple[Note, ...]:
+    shortest, longest = min(steps), max(steps)
+    if shortest >= SHORT_WINDOW_RATIO * longest:
+        return ()
+    text = f"counts are compared over {shortest} steps of each launch, the shortest window (the longest has {longest})"
+    return (Note(code="short-window", text=text),)
 
 
 def _spoiled_notes(baseline: Sequence[Run], candidate: Sequence[Run]) -> tuple[Note, ...]:

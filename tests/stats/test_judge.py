@@ -322,6 +322,13 @@ def test_a_shorter_window_does_not_change_a_count() -> None:
 
     judged = judge_workload([with_steps(log, 0)], [with_steps(log[:-1], 1)], SETTINGS)  # type: ignore[list-item]
     assert the_row(judged, "sync_count").reason is Reason.EXACT_EQUAL
+    assert judged.notes == ()
+    # In a far shorter window nothing may be left of the logs of one side: equal, and said.
+    quiet = [with_steps([0] * 60, 0), with_steps([0] * 15, 2)]
+    judged = judge_workload(quiet, [with_steps(log, 1), with_steps(log, 3)], SETTINGS)  # type: ignore[arg-type]
+    assert the_row(judged, "sync_count").reason is Reason.EXACT_EQUAL
+    (note,) = judged.notes
+    assert note.text == "counts are compared over 15 steps of each launch, the shortest window (the longest has 60)"
 
 
 def test_a_log_every_20_steps_is_counted() -> None:
