@@ -213,9 +213,10 @@ def _evidence(level: PinnedLevel, entry: SeriesSamples, *, noise_floor: float | 
     plain = evidence_of(replace(entry, baseline=alone, candidate=alone))
     if level.location == 0 or plain.estimate is None or level.deviation is None or level.launches < 2:
         problem = plain.problem
-        if level.location == 0:
-            all_zero = not any(entry.candidate.values)
-            problem = Reason.EXACT_EQUAL if all_zero else Reason.BASELINE_ZERO
+        all_zero = not any(entry.candidate.values)
+        if level.location == 0 or all_zero:
+            # The candidate beside itself says that its zeros are equal, not that they are equal to the level.
+            problem = Reason.EXACT_EQUAL if level.location == 0 and all_zero else Reason.BASELINE_ZERO
         return Evidence(estimate=None, problem=problem or Reason.TOO_FEW_LAUNCHES, flags=plain.flags)
     logs = np.log(np.asarray(entry.candidate.values))
     n, least = len(logs), resolution(entry)

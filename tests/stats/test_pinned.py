@@ -150,6 +150,39 @@ def test_what_cannot_be_compared() -> None:
     assert verdict_of(gone) == (Verdict.NOT_MEASURED, Reason.VANISHED)
 
 
+@pytest.mark.parametrize(
+    ("level", "now", "noisy", "exact"),
+    [
+        (0, 0, (Verdict.PASS, Reason.EXACT_EQUAL), Verdict.PASS),
+        (0, 1e6, (Verdict.INCONCLUSIVE, Reason.BASELINE_ZERO), Verdict.REGRESSION),
+        (1e6, 0, (Verdict.INCONCLUSIVE, Reason.BASELINE_ZERO), Verdict.IMPROVEMENT),
+    ],
+)
+def test_zeros_against_a_level(level, now, noisy, exact) -> None:
+    """A level of 0, and a time or a rate that fell to 0: no percentage, and only 0 is equal to 0."""
+    metrics = (KEY, ("run", "throughput_per_s"))
+
+    def zeros(value):
+        values = {**dict.fromkeys(metrics, value), ("step", "sync_count"): min(value, 3)}
+        return [run(values, schedule="s", pair=i, position=i) for i in range(6)]
+
+    rate = Gate(metric="throughput_per_s", phase="run", budget_ratio=0.01)
+    settings = replace(SETTINGS, gates=(*SETTINGS.gates, rate))
+    judged = judge_pinned(pin(zeros(level), reason="then", accepted_on="2026-01-01"), zeros(now), settings)
+    for _, metric in metrics:
+        assert verdict_of(judged, metric) == noisy
+    assert verdict_of(judged, "sync_count")[0] is exact
+    if level != now:
+        assert {row.effect for row in judged.rows if row.metric != "sync_count"} == {None}
+
+
+def test_constant_series_at_their_level_raise_no_alarm() -> None:
+    judged = judge_pinned(pinned(deviation=0.0), side(1e8, 3, deviation=0.0), SETTINGS)
+    assert verdict_of(judged)[0] in (Verdict.PASS, Verdict.INCONCLUSIVE)
+    assert judged.rows[0].effect is not None
+    assert judged.rows[0].effect.value_ratio == pytest.approx(0, abs=1e-9)
+
+
 def test_a_baseline_needs_runs_of_one_environment_and_a_reason() -> None:
     with pytest.raises(ValueError, match="no usable run"):
         pin([], reason="x", accepted_on="2026-01-01")
