@@ -88,7 +88,7 @@ def evidence_of(series: SeriesSamples, *, noise_floor: float | None = None) -> E
         trend=trend,
         chance=chance,
         alike=alike,
-        separation=_separation(logs[0], logs[1]),
+        separation=separation(logs[0], logs[1]),
         spread=float(np.ptp(np.concatenate(logs))),
         flags=(*flags, *floor_flags, *(name for name, seen in named if seen)),
     )
@@ -151,7 +151,9 @@ def _sequential(baseline: SideSamples, candidate: SideSamples) -> bool:
     return not 0.25 <= later <= 0.75
 
 
-def _separation(baseline: Floats, candidate: Floats) -> float:
+def separation(baseline: Floats, candidate: Floats) -> float:
+    """Log factor between sides that do not overlap: positive when every candidate launch lies above every baseline
+    launch, negative the other way round, else 0."""
     return max(0.0, float(candidate.min() - baseline.max())) - max(0.0, float(baseline.min() - candidate.max()))
 
 

@@ -16,7 +16,7 @@ from perfci.model.run import Note, Run
 from perfci.model.settings import JudgeSettings
 from perfci.model.verdict import Verdict
 from perfci.stats.collect import SeriesKey, SeriesSamples, SideSamples, collect, usable
-from perfci.stats.evidence import Evidence, evidence_of, resolution, with_floor
+from perfci.stats.evidence import Evidence, evidence_of, resolution, separation, with_floor
 from perfci.stats.gates import LookPlan
 from perfci.stats.interval import Moments, welch_from_moments
 from perfci.stats.judge import gate_of, judge_series, never_measured, plain_row
@@ -211,7 +211,9 @@ def _evidence(level: PinnedLevel, entry: SeriesSamples, *, noise_floor: float | 
     # Without pairs, so that the candidate's own levels and trend are seen: nothing here is cancelled by pairing.
     alone = replace(entry.candidate, pairs=(None,) * len(entry.candidate))
     plain = evidence_of(replace(entry, baseline=alone, candidate=alone))
-    if level.location == 0 or plain.estimate is None or level.deviation is None or level.launches < 2:
+    exact = level.kind is Kind.EXACT
+    deviation = 0.0 if exact else level.deviation  # every launch of an exact level counted the same
+    if level.location == 0 or plain.estimate is None or deviation is None or level.launches < 2:
         problem = plain.problem
         all_zero = not any(entry.candidate.values)
         if level.location == 0 or all_zero:
@@ -223,7 +225,7 @@ def _evidence(level: PinnedLevel, entry: SeriesSamples, *, noise_floor: float | 
     estimate = welch_from_moments(
         Moments(
             center=math.log(level.location),
-            error=max(level.deviation, least) / math.sqrt(level.launches),
+            error=max(deviation, least) / math.sqrt(level.launches),
             df=level.launches - 1,
             launches=level.launches,
         ),
@@ -242,8 +244,8 @@ def _evidence(level: PinnedLevel, entry: SeriesSamples, *, noise_floor: float | 
         chance=two_state_chance(level.launches, n, alike=alike),
         alike=alike,
         level_launches=level.launches,
-        # The pinned launches are gone: only their level is known, so the sides are never shown to be apart.
-        separation=0.0,
+        # The pinned launches are gone: of noisy ones only the mean is known, so the sides are never shown to be apart.
+        separation=separation(np.log([level.location]), logs) if exact else 0.0,
         flags=(*(flag for flag in plain.flags if flag not in ("unpaired", "trimmed")), *floor_flags, "pinned"),
     )
 
@@ -255,7 +257,8 @@ def _named(row: Row, level: PinnedLevel | None) -> Row:
 
 
 def _other_window(row: Row) -> Row:
-    if row.kind is Kind.EXACT and row.gated and row.reason not in (Reason.EXACT_EQUAL, Reason.VANISHED, Reason.NEW):
+    count = METRICS[row.metric].kind is Kind.EXACT  # also one that was seen to vary
+    if count and row.gated and row.reason not in (Reason.EXACT_EQUAL, Reason.VANISHED, Reason.NEW):
         return replace(
             row, verdict=Verdict.NOT_COMPARABLE, reason=Reason.KEYS_DIFFER, flags=(*row.flags, "window-differs")
         )

@@ -97,6 +97,28 @@ def test_counts_are_exact_and_the_window_counts() -> None:
     assert verdict_of(other, "sync_count")[0] is Verdict.NOT_COMPARABLE
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([8, 8.5] * 6, (Verdict.REGRESSION, Reason.CUMULATIVE)),
+        ([2, 2.5] * 6, (Verdict.IMPROVEMENT, Reason.IMPROVED)),
+        ([4, 8] * 6, (Verdict.INCONCLUSIVE, Reason.BIMODAL)),
+        ([8, 8.5], (Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE)),
+    ],
+)
+def test_a_count_that_varies_is_held_against_an_exact_level(counts, expected) -> None:
+    """The level has as many launches as were accepted, all with the same count: they are not too few."""
+    now = [run({("step", "sync_count"): count}, minute=at) for at, count in enumerate(counts)]
+    base = pin(side(1e8, 1, count=12), reason="first level", accepted_on="2026-01-01")
+    assert verdict_of(judge_pinned(base, now, SETTINGS), "sync_count") == expected
+
+
+def test_a_count_that_varies_over_another_window_is_not_comparable() -> None:
+    now = [run({("step", "sync_count"): count}, minute=at, steps=4) for at, count in enumerate([8, 8.5] * 6)]
+    judged = judge_pinned(pinned(), now, SETTINGS)
+    assert verdict_of(judged, "sync_count") == (Verdict.NOT_COMPARABLE, Reason.KEYS_DIFFER)
+
+
 def test_two_levels_of_the_candidate_are_named() -> None:
     levels = [2.9e8, 3.4e8, 2.91e8, 3.41e8, 2.9e8, 3.39e8, 3.4e8, 2.92e8]
     candidate = [run({KEY: v}, schedule="s", pair=i, position=i) for i, v in enumerate(levels)]
