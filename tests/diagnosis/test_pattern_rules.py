@@ -517,6 +517,18 @@ def test_what_is_slow_beside_a_validation_is_seen():
     assert evidence(finding)["median slow step"] == 1_750_000
 
 
+@pytest.mark.parametrize("every", [2, 4, 8])
+def test_an_optimizer_that_comes_every_few_steps_is_no_stall(every):
+    """Gradients accumulated over steps."""
+    made = with_walls([2500 if number % every == every - 1 else 1000 for number in range(32)], phase="optimizer")
+    assert found(made) == {}
+
+
+def test_an_optimizer_that_is_slow_every_few_steps_is_one():
+    made = with_walls([2500 if number % 4 == 3 else 1200 for number in range(32)], phase="optimizer")
+    assert found(made)["periodic-stalls"].phase == "optimizer"
+
+
 def test_outlier_step():
     finding = found(with_walls([1000] * 7 + [5000] + [1000] * 12, phase="data"))["outlier-step"]
     assert finding.phase == "data"

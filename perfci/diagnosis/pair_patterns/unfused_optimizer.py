@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perfci.diagnosis.pair_view import Amount, PairView
+from perfci.diagnosis.patterns.communication_every_microstep import OPTIMIZER_PHASES
 from perfci.diagnosis.rule import count, ratio, time, times
 from perfci.model.finding import Confidence, Finding
 
 NAME = "unfused-optimizer"
 DOCS = "docs/rules/unfused-optimizer.md"
 
-OPTIMIZER_PHASES = frozenset({"optimizer", "optimizer_step"})
 GROWTH_RATIO = 1.5
 """Candidate kernels over baseline kernels of the phase: an optimizer that is taken apart launches several times as
 many. Less is a change of another kind."""

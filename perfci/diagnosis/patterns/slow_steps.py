@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfci.diagnosis.patterns.communication_every_microstep import OPTIMIZER_PHASES
 from perfci.diagnosis.patterns.validation_autograd import VALIDATION_PHASES
 from perfci.diagnosis.view import TraceView
 from perfci.model.timeline import Bool, Int64
@@ -17,9 +18,12 @@ HIT_RATIO = 0.9
 """Share of the places of a pattern that must be slow."""
 MISS_RATIO = 0.1
 """Share of the other places that may be slow."""
-PLANNED_PHASES = VALIDATION_PHASES | {"checkpoint", "save"}
-"""Work that is meant to come every N steps and to take its time; not where it fills most steps (a program that only
-evaluates)."""
+PLANNED_PHASES = VALIDATION_PHASES | OPTIMIZER_PHASES | {"checkpoint", "save"}
+"""Work that is meant to come every N steps and to take its time, the optimizer where gradients are accumulated over
+steps."""
+PLANNED_LACK_RATIO = 1 / 3
+"""Share of the steps that must lack such a phase: a program that only evaluates, or updates in every step, has it in
+(nearly) all; accumulation over two steps leaves half of them without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +56,10 @@ def period_of(wall_ns: Int64) -> Period | None:
 
 
 def planned(view: TraceView) -> tuple[int, ...]:
-    """Phases of PLANNED_PHASES that most rank-steps lack."""
+    """Phases of PLANNED_PHASES that PLANNED_LACK_RATIO of the rank-steps lack."""
     walls_ns = view.phase_walls_ns()
-    named = view.phases_named(PLANNED_PHASES)
-    return tuple(phase for phase in named if phase in walls_ns and not np.median(walls_ns[phase]))
+    named = (phase for phase in view.phases_named(PLANNED_PHASES) if phase in walls_ns)
+    return tuple(phase for phase in named if np.mean(walls_ns[phase] == 0) >= PLANNED_LACK_RATIO)
 
 
 def unplanned_ns(view: TraceView) -> Int64:
