@@ -616,6 +616,12 @@ def test_compilation_that_the_calls_do_not_show_is_seen_by_the_slower_step():
     assert finding.confidence is Confidence.MEDIUM
 
 
+def test_a_validation_that_loads_its_first_kernel_is_no_compilation():
+    made = with_walls([1000] * 9 + [8000] + [1000] * 5, phase="validation")
+    made.call("cuLibraryLoadData", 10_000, 10_020)
+    assert found(made) == {}
+
+
 def test_recompilation_all_the_time():
     finding = found(compiling(list(range(10)), duration=300))["compilation-in-window"]
     assert "TORCH_LOGS" in finding.advice

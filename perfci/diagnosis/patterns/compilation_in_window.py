@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from perfci.diagnosis.patterns.slow_steps import unplanned_ns
 from perfci.diagnosis.rule import api_name, count, ratio, time
 from perfci.diagnosis.view import TraceView
 from perfci.model.finding import Confidence, Finding
@@ -36,7 +37,8 @@ _ALWAYS = (
 
 def find(view: TraceView) -> Iterable[Finding]:
     """One finding when loading calls appear in measured steps and cost COST_RATIO of those steps: by the calls' own
-    time or, when other steps exist, by how much slower the affected steps are (median against median)."""
+    time or, when other steps exist, by how much slower the affected steps are (median against median), without planned
+    work such as a validation."""
     calls = view.timeline.api_calls
     names = [api_name(name) for name in view.timeline.names]
     loading_name = np.array([bool(_LOADING.match(name)) for name in names], dtype=np.bool_)
@@ -47,7 +49,8 @@ def find(view: TraceView) -> Iterable[Finding]:
     call_ns = int((calls.end_ns - calls.start_ns)[rows].sum())
     cost_ns = call_ns / int(affected.sum())
     if not affected.all():
-        cost_ns = max(cost_ns, float(np.median(view.wall_ns[affected]) - np.median(view.wall_ns[~affected])))
+        wall_ns = unplanned_ns(view)
+        cost_ns = max(cost_ns, float(np.median(wall_ns[affected]) - np.median(wall_ns[~affected])))
     if cost_ns < COST_RATIO * float(np.median(view.wall_ns[affected])):
         return ()
     always = float(affected.mean()) >= HABIT_RATIO
