@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from run_builder import ENVIRONMENT, paired, run
 
 from perfci.model.comparison import Reason
@@ -196,6 +198,26 @@ def test_zeros_against_a_level(level, now, noisy, exact) -> None:
     assert verdict_of(judged, "sync_count")[0] is exact
     if level != now:
         assert {row.effect for row in judged.rows if row.metric != "sync_count"} == {None}
+
+
+@given(
+    st.lists(st.integers(4, 10**9), min_size=1, max_size=6),
+    st.sampled_from([0, 0.25, 4]),
+    st.sampled_from([("step", "gpu_busy_ns"), ("step", "sync_count"), ("run", "throughput_per_s")]),
+)
+def test_four_times_a_level_or_a_quarter_or_nothing_of_it_never_passes(values, factor, key) -> None:
+    middle = sorted(values)[len(values) // 2]
+    values = [min(max(value, 0.9 * middle), 1.1 * middle) for value in values]
+
+    def runs(by):
+        return [run({key: value * by}, schedule="s", pair=at, position=at) for at, value in enumerate(values)]
+
+    settings = JudgeSettings(gates=(Gate(metric=key[1], phase=key[0], budget_ratio=0.05),))
+    level = pin(runs(1), reason="then", accepted_on="2026-01-01")
+    worse = (factor > 1) == (key[1] != "throughput_per_s")
+    claims = {Verdict.REGRESSION if worse else Verdict.IMPROVEMENT, Verdict.INCONCLUSIVE}
+    for judged in (judge_pinned(level, runs(factor), settings), judge_workload(runs(1), runs(factor), settings)):
+        assert judged.rows[0].verdict in claims
 
 
 def test_constant_series_at_their_level_raise_no_alarm() -> None:
