@@ -34,6 +34,8 @@ def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Se
     phase_names = PhaseNames()
     parts = []
     for path in paths:
+        if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe may wait for ever
+            raise TraceError(f"{path} is a pipe or a device", wanted="a file", todo="write the trace into a file first")
         raw = read_kineto(path) if looks_like_json(path) else read_nsys(path)
         launch = launching_call(raw)
         raw = without_correlations(raw)

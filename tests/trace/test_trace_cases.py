@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -608,6 +609,10 @@ def test_inputs_that_are_no_export(tmp_path):
     damaged.write_bytes(gzip.compress(b"SQLite format 3\0" + b"x" * 5000)[:40])
     nested = tmp_path / "nested.sqlite.gz"
     nested.write_bytes(gzip.compress(b"no database"))
+    pipe = tmp_path / "pipe.sqlite"
+    os.mkfifo(pipe)
+    refused(pipe, "is a pipe or a device")
+    refused(Path("/dev/zero"), "is a pipe or a device")
     refused(tmp_path / "missing.sqlite", "does not exist")
     refused(tmp_path, "is a directory")
     refused(empty, "is empty")
