@@ -53,13 +53,23 @@ def expand(patterns: Sequence[str]) -> tuple[Path, ...]:
     """
     paths: list[Path] = []
     for pattern in patterns:
-        found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207  (absolute globs too)
+        found = [pattern] if _is_there(pattern) else sorted(glob.glob(pattern))  # noqa: PTH207  (absolute globs too)
         if not found:
             raise UsageError(
                 f"{pattern}: no such file", wanted="a .nsys-rep or .sqlite file of nsys, or the .json of torch.profiler"
             )
         paths += [Path(one) for one in found]
     return tuple(dict.fromkeys(paths))
+
+
+def _is_there(pattern: str) -> bool:
+    """Whether the text is a path. One that may not be looked at counts: the reader says why it cannot be read."""
+    try:
+        return Path(pattern).exists()
+    except PermissionError:
+        return True
+    except OSError:  # no path at all: too long, for example
+        return False
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What a trace says: files → Timeline → Extraction."""
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,23 @@ def read_timeline(paths: Sequence[Path], *, step_range: str = "step", phases: Se
     phase_names = PhaseNames()
     parts = []
     for path in paths:
-        if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe may wait for ever
-            raise TraceError(f"{path} is a pipe or a device", wanted="a file", todo="write the trace into a file first")
+        _refuse_pipe(path)
         raw = read_kineto(path) if looks_like_json(path) else read_nsys(path)
         launch = launching_call(raw)
         raw = without_correlations(raw)
         ranks = attribute(raw, launch, step_range=step_range, phases=phases, phase_names=phase_names)
         parts.append(Part(raw=raw, ranks=ranks))
     return assemble(parts, phase_names)
+
+
+def _refuse_pipe(path: Path) -> None:
+    """Opening a pipe may wait for ever. What cannot be looked at is left to the reader, which says why."""
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise TraceError(f"{path} is a pipe or a device", wanted="a file", todo="write the trace into a file first")
 
 
 def extract(paths: Sequence[Path], *, step_range: str = "step", phases: Sequence[str] = ()) -> Extraction:
