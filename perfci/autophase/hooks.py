@@ -83,7 +83,8 @@ def _start() -> None:
     if torch.utils.data.get_worker_info() is not None:
         return
     if current_driver() is not None or marks.used():
-        _note("the script marks its phases itself; autophase adds nothing")
+        loop = "" if current_driver() is not None else ", and steps are measured only in phases.loop"
+        _note(f"the script marks its phases itself; autophase adds nothing{loop}")
         return
     sidecar = record.with_rank(os.environ.get("PERFCI_SIDECAR"))
     if sidecar is not None and os.path.exists(sidecar):  # noqa: PTH110  (pathlib is a slow import)
@@ -93,6 +94,7 @@ def _start() -> None:
     if driver is None:
         return
     driver.saw_first_step()
+    driver.give_way = _give_way
     _thread = get_ident()
     modules = ModuleHooks(_active)
     _tracker = Tracker(driver, settled=modules.settle)
@@ -101,6 +103,15 @@ def _start() -> None:
     _wrap_backward()
     _wrap_scaler()
     modules.install()
+
+
+def _give_way() -> None:
+    """The script's own loop begins, after optimizer steps outside of it (a warm-up, another stage)."""
+    global _tracker
+    tracker, _tracker = _tracker, None
+    if tracker is not None:
+        _note("the script marks its loop itself; autophase adds nothing more")
+        tracker.give_way()
 
 
 # Fetches
@@ -144,7 +155,7 @@ def _wrap_transfer() -> None:
 
         @wraps(original)
         def transfer(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not moves(self, *args, **kwargs):
+            if is_compiling() or not moves(self, *args, **kwargs):  # dynamo must see nothing of the tracker
                 return original(self, *args, **kwargs)
             tracker = _active()
             if tracker is None:

@@ -11,31 +11,33 @@ from typing import Any
 
 
 class _Finder(MetaPathFinder):
-    """Finds torch where the other finders do, with a loader that tells us when it is loaded. Gone after that."""
+    """Finds torch where the other finders do, with a loader that tells us when it is loaded. Gone after that, not
+    before: many libraries first only ask whether torch is there (``importlib.util.find_spec``)."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            spec = finder.find_spec(fullname, path, target)
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
-                break
-        else:  # not installed: the program may try again after it changed its path
-            sys.meta_path.insert(0, self)
-            return None
-        if spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)
+                return spec
+        return None  # not installed: the program may try again after it changed its path
 
 
 class _Loader(Loader):
     """The real loader of torch, and our hooks after it."""
 
-    def __init__(self, real: Any) -> None:
+    def __init__(self, real: Any, finder: _Finder) -> None:
         self._real = real
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        """What the real loader has beyond the two methods, for who only asked for the spec."""
+        return getattr(self._real, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         created: ModuleType | None = self._real.create_module(spec)
@@ -45,6 +47,8 @@ class _Loader(Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._real  # nobody shall see that we were here
         self._real.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         from perfci.autophase.hooks import wait_for_training  # noqa: PLC0415  (only programs with torch pay for it)
 
         wait_for_training()

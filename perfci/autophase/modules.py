@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import is_grad_enabled, nn
@@ -69,12 +69,16 @@ class ModuleHooks:
 
     def settle(self) -> None:
         """The warm-up is over."""
-        if self._global and _compiled_frames() == self._frames:
-            for handle in self._global:
-                handle.remove()
-            self._global = []
-            for module in list(self._outermost):
-                self._hook(module)
+        if not self._global or _compiled_frames() != self._frames:
+            return
+        outermost = list(self._outermost)
+        if any(isinstance(module, ScriptModule) for module in outermost):  # hooks of its own would have to be scripts
+            return
+        for handle in self._global:
+            handle.remove()
+        self._global = []
+        for module in {part for wrapper in outermost for part in _unwrapped(wrapper)}:
+            self._hook(module)
 
     def _begins_somewhere(self, module: Any, inputs: Any) -> None:
         if is_compiling():
@@ -101,16 +105,22 @@ class ModuleHooks:
             tracker.phase_ends()
 
     def _hook(self, module: Any) -> None:
-
-        if not isinstance(module, ScriptModule):  # its hooks would have to be scripts too
+        if not isinstance(module, ScriptModule):
             module.register_forward_pre_hook(self._begins)
             module.register_forward_hook(self._ends, always_call=True)
+
+
+def _unwrapped(module: Any) -> Iterator[Any]:
+    """The module and what it wraps (DDP, an average): scripts train the one and validate with the other."""
+    while module is not None:
+        yield module
+        parts = list(module.children())
+        module = parts[0] if len(parts) == 1 else None
 
 
 def _around_compiled() -> list[Any]:
     """Modules made by ``torch.compile(module)`` and those that contain compiled ones: they themselves run as Python,
     so that a hook is not seen by the compiler."""
-
     optimized: Any = sys.modules["torch._dynamo.eval_frame"].OptimizedModule
     everything = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     inside = {id(part) for module in everything if isinstance(module, optimized) for part in module._orig_mod.modules()}

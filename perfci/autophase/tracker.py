@@ -21,6 +21,7 @@ DATA, H2D, FORWARD, BACKWARD, OPTIMIZER, VALIDATION = "data", "h2d", "forward", 
 _INNER = ""
 _PATIENCE = 100
 _KEPT_SOURCES = 8
+_REGULAR = 2
 
 
 class MeasurementDone(SystemExit):
@@ -57,7 +58,10 @@ class Tracker:
         self._pending = False  # an optimizer step that may end the step was made
         self._exhausted = False  # the step's last fetch found no more data
         self._progressed = self._looked = False  # since the step began: forward or backward with gradients; without
+        self._glanced = False  # a forward pass in training mode without gradients, since the last closing step
+        self._glances = 0  # cycles in a row that had one
         self._validation: str | None = None
+        self._validated = False  # the validation's last fetch found no more data
         self._owed = False
         self._refusals = 0
         self._begun = False
@@ -134,7 +138,7 @@ class Tracker:
                     self._advance()
             elif self._exhausted:
                 self._drop()
-        self._validation = why
+        self._validation, self._validated = why, False
         self._show(VALIDATION)
 
     def _leave_validation(self) -> None:
@@ -157,8 +161,8 @@ class Tracker:
         if name == FORWARD:
             lingers = self._lingers
         else:
-            lingers = self._implied and (name == H2D or (name == DATA and not self._exhausted))
-        if lingers and self.driver.in_step and not self._pending:
+            lingers = self._implied and (name == H2D or (name == DATA and not self._exhausted)) and not self._pending
+        if lingers and self.driver.in_step:
             self._show(FORWARD)  # the loss is computed, up to the next sign
         else:
             self._show(self._open[-1] if self._open else None)
@@ -178,6 +182,11 @@ class Tracker:
     @property
     def _begins(self) -> bool:
         return self._by_fetch is False
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether a step is under way whose batch was fetched before a validation began."""
+        return bool(self._by_fetch) and self.driver.in_step and not self._pending
 
     # Signs
 
@@ -202,6 +211,8 @@ class Tracker:
         """The batch is here, or there was none left."""
         if not found and self._by_fetch and self._open[-1:] == [DATA]:
             self._exhausted = True
+        if not found and self._open == [_INNER]:
+            self._validated = True
         self._exit()
 
     def transfer_begins(self, *, grad: bool) -> None:
@@ -209,7 +220,8 @@ class Tracker:
         self.check()
         if self._within(H2D):
             return
-        if self._validation is not None and not (self._validation == "no_grad" and grad):
+        over = grad and (self._validation == "no_grad" or (self._validated and self._unfinished))
+        if self._validation is not None and not over:
             self._open.append(_INNER)
             return
         self._work(begins=self._begins and grad)
@@ -223,18 +235,23 @@ class Tracker:
             return
         phase = FORWARD
         self._viewing = self._viewing or not (grad and training)
+        if self._begins and not grad and not training:
+            self._viewed.update(self._fetched)  # also where a validation takes but one batch
+        usual = training and (self._by_fetch or self._glances >= _REGULAR)  # a GAN's generator, pseudo-labels
+        between = not grad and self._by_fetch is not None and self._pending and trained()
+        self._glanced = self._glanced or (between and training)
         if grad:
-            over = self._validation != "fetch" or (self._begins and training)
+            over = self._validation != "fetch" or (training and (self._begins or self._unfinished))
             if self._validation is not None and not over:
                 self._open.append(_INNER)
                 return
             self._saw_forward = True
             self._work(begins=self._begins)
             self._progressed = True
-        elif self._validation is not None:
+        elif self._validation is not None and not (self._validation == "no_grad" and between and usual):
             self._open.append(_INNER)
             return
-        elif self._by_fetch is not None and self._pending and trained():
+        elif between and not usual:
             if not self._by_fetch:
                 self._validate("no_grad")
                 self._open.append(_INNER)
@@ -243,7 +260,7 @@ class Tracker:
         else:
             self._looked = self._looked or (not self._progressed and trained())
             self._work(begins=self._begins)
-        self._lingers = grad
+        self._lingers = grad and (training or not self._pending)
         self._enter(phase)
 
     def backward_begins(self, loss: Any) -> None:
@@ -282,7 +299,10 @@ class Tracker:
             closing = self._closing()
             if closing is None:  # a new optimizer took its place
                 self._closing = weakref.ref(optimizer)
-            self._pending = self._pending or closing is None or optimizer is closing
+            if closing is None or optimizer is closing:
+                self._pending = True
+                self._glances = self._glances + 1 if self._glanced else 0
+                self._glanced = False
 
     def scaler_begins(self) -> None:
         """A gradient scaler works on the gradients: part of the optimizer phase."""
@@ -311,7 +331,8 @@ class Tracker:
                     self._by_fetch = True
             else:
                 suspects.add(source)  # one step is no proof: a batch fetched ahead may have been waiting
-        self._suspects = suspects
+        if self._fetched:  # several optimizer steps on one batch say nothing new
+            self._suspects = suspects
         self._fetched, self._viewed = {}, set()
 
     def _learn_cycle(self, optimizer: Any) -> None:
@@ -323,7 +344,13 @@ class Tracker:
         self._pending = self._by_fetch or self._closing() is optimizer
         self._implied = self._saw_backward and not self._saw_forward
 
-    # The end of the process
+    # The end
+
+    def give_way(self) -> None:
+        """The script leads its loop itself from here on."""
+        atexit.unregister(self.at_exit)
+        self._show(None)
+        self.driver.abandon()
 
     def at_exit(self) -> None:
         """Say in the sidecar why the measurement is not whole, unless an error or the driver says it already."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from perfci.phases import marks, process, record
@@ -45,7 +46,7 @@ class Window:
 class Driver:
     """Leads a training loop through the plan. Whoever iterates calls, on the training thread, ``enter`` before a pass
     over the data, ``begin_step`` and ``end_step`` (or ``drop_step``) around each step, ``leave`` after the pass, and
-    stops when ``finished``.
+    stops when ``finished``. Who leads it unasked sets ``give_way``, which must let go and call ``abandon``.
 
     `phases.loop` is the usual caller; callbacks of training frameworks may be others.
     """
@@ -63,6 +64,7 @@ class Driver:
         self.marks_kind = "none"
         self.reason = KILLED
         self.in_step = False
+        self.give_way: Callable[[], None] | None = None
         self._start: Any = None
         self._loss: Any = None
         self._samples = 0
@@ -141,6 +143,25 @@ class Driver:
             else:
                 self.reason = f"{reason} after {seen} of {asked} {self.state} steps"
             record.write(self, "short")
+
+    def abandon(self) -> None:
+        """Another driver takes over: what was seen so far counts for nothing. SystemExit when the profiler runs
+        already, since it cannot be started twice."""
+        if self.in_step:
+            self.drop_step()
+        atexit.unregister(self._at_exit)
+        self._refused = True
+        if self.state == WALL and self._meters is not None:
+            for meter in self._meters:
+                meter.stop()
+        if self.state == CAPTURE:
+            assert self._collector is not None
+            marks.deactivate()
+            self._collector.stop()
+            self.reason = "phases.loop began when autophase had begun the capture: set autophase to false"
+            record.write(self, "aborted")
+            print(f"perfci: {self.reason}", file=sys.stderr)
+            raise SystemExit(1)
 
     def log_loss(self, loss: Any) -> None:
         """Remember the loss of the step under way; the last one of a step counts. Never waits for the GPU."""

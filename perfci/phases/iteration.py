@@ -22,9 +22,13 @@ def current_driver() -> Driver | None:
 
 
 def driver_for(*, warmup: int | None = None, wall: int | None = None, steps: int | None = None) -> Driver | None:
-    """The one driver of this process, made at the first call; None outside perfci. The first caller's wishes count."""
+    """The one driver of this process, made at the first call; None outside perfci. The first caller's wishes count,
+    but a caller that leads the driver unasked (autophase) gives way to the next one, for which a new driver is made."""
     global _driver  # noqa: PLW0603  (one launch, one plan)
     found = current_driver()
+    if found is not None and found.give_way is not None and not found.finished:
+        found.give_way()
+        found = None
     if found is None and os.environ.get("PERFCI_SIDECAR"):
         from perfci.phases.driver import Driver  # noqa: PLC0415  (costs nothing outside a measurement)
         from perfci.phases.plan import plan_from  # noqa: PLC0415

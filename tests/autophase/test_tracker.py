@@ -228,6 +228,116 @@ def test_one_suspicious_batch_is_not_training(tmp_path):
     assert [step for step in script.recorder.whole if step.count("optimizer") != 1] == []
 
 
+def test_validation_before_the_forward_pass_of_a_fetched_batch(tmp_path):
+    """``if step % 3 == 0: evaluate()`` at the top of the loop: what follows is training again."""
+    script, training, held_out, optimizer = Script(tmp_path), object(), object(), Optimizer()
+    for number in range(12):
+        script.fetch(training)
+        if number % 3 == 0:
+            for _ in range(2):
+                script.fetch(held_out, grad=False)
+                script.h2d(grad=False)
+                script.forward(grad=False, training=False)
+            script.fetch(held_out, grad=False, found=False)
+        script.h2d()
+        script.forward()
+        script.backward()
+        script.step(optimizer)
+    plain = ("data", "h2d", "forward", "backward", "optimizer")
+    assert {tuple(step) for step in script.recorder.whole[:-1]} == {plain, ("data", "validation", *plain[1:])}
+    assert script.counted() == 12 - 3
+
+
+def test_validation_of_a_few_batches_before_the_forward_pass(tmp_path):
+    """It does not say that it is over: the model's mode does."""
+    script, training, held_out, optimizer = Script(tmp_path), object(), object(), Optimizer()
+    for number in range(9):
+        script.fetch(training)
+        if number % 3 == 2:
+            for _ in range(2):
+                script.fetch(held_out)
+                script.forward(training=False)  # with gradients
+        script.forward()
+        script.backward()
+        script.step(optimizer)
+    assert script.recorder.whole[3] == ["data", "validation", "forward", "backward", "optimizer"]
+
+
+def gan_step(script, critic, generator, *, rounds=1):
+    for _ in range(rounds):
+        script.forward(grad=False)  # the generator makes a batch for the critic
+        script.forward()
+        script.backward()
+        script.step(critic)
+    script.forward()
+    script.backward()
+    script.step(generator)
+
+
+def test_a_generator_without_gradients_in_training_mode_is_no_validation(tmp_path):
+    """Without a loader the step begins there, once it is seen to be a habit; a real validation still is one."""
+    script, critic, generator = Script(tmp_path), Optimizer(), Optimizer()
+    for number in range(12):
+        if number == 8:
+            for _ in range(2):
+                script.forward(grad=False, training=False)
+        gan_step(script, critic, generator)
+    usual = ["forward", "forward", "backward", "optimizer", "forward", "backward", "optimizer"]
+    assert script.recorder.whole[2:-1] == [usual] * len(script.recorder.whole[2:-1])
+    assert script.recorder.outside[-1] == "validation"
+    assert script.counted() == 12 - 3
+
+
+def test_a_rare_validation_in_training_mode_is_in_no_step(tmp_path):
+    """Scripts without dropout often leave the mode alone."""
+    script, optimizer = Script(tmp_path), Optimizer()
+    for number in range(16):
+        script.forward()
+        script.backward()
+        script.step(optimizer)
+        if number % 4 == 0:
+            script.forward(grad=False)
+    assert {tuple(step) for step in script.recorder.whole} == {("forward", "backward", "optimizer")}
+    assert script.recorder.outside.count("validation") == 3  # the first falls into the learning
+
+
+def test_several_updates_on_each_batch_of_a_loader_are_one_step(tmp_path):
+    """A critic's three updates come first, so the batch is not seen to be fetched while the cycle is learned."""
+    script, data, critic, generator = Script(tmp_path), object(), Optimizer(), Optimizer()
+    for _ in range(8):
+        script.fetch(data)
+        gan_step(script, critic, generator, rounds=3)
+    part = ["forward", "backward", "optimizer"]
+    assert script.recorder.whole[-5:-1] == [["data", *["forward", *part] * 3, *part]] * 4
+
+
+def test_one_batch_of_validation_now_and_then_is_not_training(tmp_path):
+    script, held_out, optimizer = Script(tmp_path), object(), Optimizer()
+    for number in range(20):
+        if number % 4 == 3:
+            script.fetch(held_out, grad=False)
+            script.forward(grad=False, training=False)
+        script.forward()
+        script.backward()
+        script.step(optimizer)
+    assert {tuple(step) for step in script.recorder.whole} == {("forward", "backward", "optimizer")}
+    assert script.recorder.outside.count("validation") == 5
+
+
+def test_the_loss_of_a_second_optimizer_is_in_its_forward_phase(tmp_path):
+    script, data, first, second = Script(tmp_path), object(), Optimizer(), Optimizer()
+    for _ in range(4):
+        script.fetch(data)
+        for optimizer in (first, second):
+            script.forward()
+            if script.tracker.driver.in_step:
+                assert script.recorder.open == ["step", "forward"]  # the loss is computed here
+            script.backward()
+            script.step(optimizer)
+    script.forward(training=False)  # a look at the result, with gradients
+    assert script.recorder.open == ["step"]
+
+
 def test_two_loaders_side_by_side(tmp_path):
     script, labelled, unlabelled, held_out, optimizer = Script(tmp_path), object(), object(), object(), Optimizer()
     for _ in range(3):

@@ -188,14 +188,14 @@ def test_compiled_module_is_not_compiled_again(run_script, monkeypatch):
 
 def test_compiled_function_has_its_forward_phase_by_inference(run_script):
     """No module call is visible: forward is what lies between the data and the backward pass. What is compiled once the
-    wrappers are there (a new shape) has no graph breaks either."""
+    wrappers are there (a new shape) has no graph breaks either, and no copy in it is a phase."""
     source = COMPILED.format(how="").replace("model = torch.compile(net())", "model = net()")
     source = source.replace(
         "F.mse_loss(model(x), y)\n", "whole(x[done > 8 :], y[done > 8 :])\n    done += 1\n"
     ).replace(
         "done = 0",
-        "done = 0\nwhole = torch.compile(lambda x, y: F.mse_loss(model(x.to('cpu').to(dtype=torch.float32)), y), "
-        "backend='aot_eager', dynamic=False)",
+        "done = 0\nwhole = torch.compile(lambda x, y: (torch.ones(1).to('meta'), "
+        "F.mse_loss(model(x.to('cpu').to(dtype=torch.float32)), y))[1], backend='aot_eager', dynamic=False)",
     )
     result = run_script(source)
     assert_measured(result)
@@ -313,6 +313,124 @@ print("after the loop")
     assert result.steps() == ([["data", "mine"]] * 6, [])
     assert "after the loop" in result.out  # phases.loop ends the loop, not the script
     assert result.window_steps() == COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("stage", "left"), [(1, "complete"), (2, "complete"), (6, "complete"), (12, "aborted")], ids=str
+)
+def test_a_loop_of_the_script_after_optimizer_steps_of_an_earlier_stage(run_script, stage, left):
+    """Autophase has begun when the script's own loop does, and gives way; under the profiler it is too late."""
+    result = run_script(
+        HEAD
+        + f"""
+from perfci import phases
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+training = DataLoader(data(100), batch_size=4)
+for _ in range({stage}):
+    F.mse_loss(model(torch.randn(4, 8)), torch.zeros(4, 1)).backward()
+    optimizer.step()
+for x, y in phases.loop(training, wall=4):
+    with phases.phase("forward"):
+        loss = F.mse_loss(model(x), y)
+    with phases.phase("backward"):
+        loss.backward()
+    with phases.phase("mine"):
+        optimizer.step()
+    phases.log_loss(loss)
+print("after the loop")
+"""
+    )
+    assert result.sidecar["status"] == left
+    if left == "aborted":
+        assert result.exit_code == 1
+        assert result.sidecar["reason"] == (
+            "phases.loop began when autophase had begun the capture: set autophase to false"
+        )
+        return
+    assert result.exit_code == 0, result.err
+    assert "the script marks its loop itself; autophase adds nothing more" in result.err
+    assert result.steps() == ([["data", "forward", "backward", "mine"]] * 6, [])
+    assert result.window_steps() == {"warmup": 2, "wall": 4, "capture": 6}  # as the loop wishes
+    assert len(result.sidecar["losses"]) == 12
+    assert "after the loop" in result.out
+
+
+def test_marks_without_a_loop_are_told(run_script):
+    result = run_script(
+        HEAD
+        + """
+from perfci import phases
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data(20), batch_size=4):
+    with phases.phase("mine"):
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+"""
+    )
+    assert result.sidecars == []
+    assert "autophase adds nothing, and steps are measured only in phases.loop" in result.err
+
+
+def test_a_script_that_first_asks_whether_torch_is_installed(run_script):
+    """As transformers and others do: the module is found, and not yet loaded."""
+    result = run_script(
+        """
+import importlib.util
+found = importlib.util.find_spec("torch")
+print("TORCH", found.loader.get_filename("torch") == found.origin, importlib.util.find_spec("torch.nn") is not None)
+"""
+        + HEAD
+        + """
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data(100), batch_size=4):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    assert_measured(result)
+    assert "TORCH True True" in result.out
+
+
+def test_a_model_that_is_a_script_keeps_its_forward_phase(run_script):
+    """Hooks of its own would have to be scripts: the global hooks stay."""
+    result = run_script(
+        HEAD
+        + """
+model = torch.jit.trace(net(), torch.randn(4, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data(100), batch_size=4):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    assert_measured(result)
+    assert result.steps() == ([["data", "forward", "backward", "optimizer"]] * 6, [])
+
+
+def test_the_wrapped_model_validates_after_the_warm_up(run_script):
+    """As with DDP: the wrapper trains, the module in it validates, here for the first time in the profiled window."""
+    result = run_script(
+        HEAD
+        + """
+model = torch.optim.swa_utils.AveragedModel(net())  # any wrapper
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(1000):
+    F.mse_loss(model(torch.randn(4, 8)), torch.zeros(4, 1)).backward()
+    optimizer.step()
+    if i > 7 and i % 2 == 0:
+        model.eval()
+        with torch.no_grad():
+            model.module(torch.randn(4, 8))
+        model.train()
+"""
+    )
+    assert_measured(result)
+    steps, outside = result.steps()
+    assert steps == [["forward", "backward", "optimizer"]] * 6
+    assert outside == ["validation"] * 2
 
 
 HOSTILE = (
