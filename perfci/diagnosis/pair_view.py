@@ -128,6 +128,13 @@ class PairView:
         """Phases with kernels on either side, sorted."""
         return tuple(sorted({*self.baseline.phases, *self.candidate.phases}))
 
+    @cached_property
+    def window_ratio(self) -> Fraction:
+        """Steps of the longest captured window over those of the shortest: by so much may what comes every few steps
+        differ per step between windows of equal code."""
+        steps = [launch.step_count for side in (self.baseline, self.candidate) for launch in side.launches]
+        return Fraction(max(steps), min(steps))
+
     def amounts(self, phase: str, belongs: Callable[[str], bool] = lambda _name: True) -> tuple[Amount, Amount]:
         """Launches and time of some kernels (default: all) of a phase, baseline and candidate."""
         return self.baseline.amount(phase, belongs), self.candidate.amount(phase, belongs)

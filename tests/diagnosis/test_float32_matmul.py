@@ -1,5 +1,7 @@
 """Matrix products that left the tensor cores are named; other changes of products are not."""
 
+from dataclasses import replace
+
 import pytest
 from launches import BFLOAT16_GEMM, FLOAT32_GEMM, GPT, PLAIN, evidence, recorded, training
 
@@ -8,6 +10,7 @@ from perfci.diagnosis.pair_patterns import float32_matmul
 from perfci.diagnosis.pair_rules import find_between
 from perfci.diagnosis.pair_view import PairView
 from perfci.model.finding import Confidence
+from perfci.model.run import KernelStat
 
 
 def find(baseline, candidate):
@@ -131,3 +134,16 @@ def test_another_float32_kernel_of_a_float32_program_is_not_named():
 
 def test_one_launch_that_differs_is_no_pattern():
     assert find([training()] * 2, [moved(training(), "forward", 1), training()]) == []
+
+
+def test_a_validation_in_a_window_that_lost_a_step_is_no_new_work():
+    def validating(steps, products):
+        made = replace(training(), step_count=steps, kernels=())
+        made = made.with_kernel("forward", BFLOAT16_GEMM, 6, 50_000)
+        product = KernelStat(phase="validation", name=FLOAT32_GEMM, count=products, total_ns=products * 100_000)
+        return replace(made, kernels=(*made.kernels, product))
+
+    assert find_between([validating(30, 150)], [validating(29, 150)]) == ()
+    assert find_between([validating(29, 150)], [validating(30, 150)]) == ()
+    (more,) = find_between([validating(30, 150)], [validating(29, 300)])
+    assert more.rule == "float32-matmul"

@@ -26,8 +26,8 @@ def find(pair: PairView) -> Iterable[Finding]:
     """One finding per phase in which float32 products are launched more often, costliest first.
 
     The counts are exact: they must differ in the same direction in every launch of one side against every launch of the
-    other. Where products of reduced precision became fewer the confidence is high, else the float32 ones may be new
-    work. A phase whose products cost no more time has no finding.
+    other, and by more than windows of different length do. Where products of reduced precision became fewer the
+    confidence is high, else the float32 ones may be new work. A phase whose products cost no more time has no finding.
     """
     return sorted(_findings(pair), key=lambda finding: -finding.evidence[0].value)
 
@@ -36,7 +36,7 @@ def _findings(pair: PairView) -> Iterator[Finding]:
     for phase in pair.phases:
         full_before, full_after = pair.amounts(phase, lambda name: matmul_precision(name) is Precision.FLOAT32)
         cut_before, cut_after = pair.amounts(phase, lambda name: matmul_precision(name) is Precision.REDUCED)
-        if min(full_after.launches) <= max(full_before.launches):
+        if min(full_after.launches) <= max(full_before.launches) * pair.window_ratio:
             continue
         extra_ns = float(full_after.time_mean_ns - full_before.time_mean_ns)
         extra_ns += float(cut_after.time_mean_ns - cut_before.time_mean_ns)
