@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context
@@ -154,7 +154,8 @@ def import_files(
     found = _revision(workspace, revision)
     groups = [tuple(paths)] if one_run else [(path,) for path in paths]
     read = partial(_read_run, options=options, workload=workload, revision=found)
-    runs = []
+    runs: list[Run] = []
+    known = list(store.runs(workload, found.identity))
     with ExitStack() as stack:
         results: Iterable[Run] = map(read, groups)
         if len(groups) >= POOL_FROM_LAUNCHES:
@@ -163,8 +164,16 @@ def import_files(
             results = stack.enter_context(pool).map(read, groups)
         for number, run in enumerate(results, start=1):
             progress.status(f"read {number} of {len(groups)} traces")
-            runs.append(run)
+            runs.append(_as_known(run, known))
+            known.append(runs[-1])
     return tuple(runs), store.add_runs(runs)
+
+
+def _as_known(run: Run, known: Sequence[Run]) -> Run:
+    """The known run that is the same recording, else the run. A trace that does not say when it was made has the time
+    of its file, and a copy of the file another: one launch would count as two that agree to the nanosecond."""
+    at = run.launch.started_at
+    return next((k for k in known if replace(k, launch=replace(k.launch, started_at=at)) == run), run)
 
 
 def _read_run(paths: Sequence[Path], *, options: TraceOptions, workload: str, revision: Revision) -> Run:
