@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
-from threading import get_ident
+from threading import _DummyThread, current_thread, get_ident, main_thread
 from typing import Any
 
 import torch
@@ -40,6 +40,14 @@ def _active() -> Tracker | None:
     return _tracker if _tracker is not None and get_ident() == _thread else None
 
 
+def _active_for_optimizers() -> Tracker | None:
+    """The same; also on a thread of autograd: gradient hooks that step optimizers run there on a GPU, while the thread
+    that trains waits in its backward pass."""
+    if _tracker is not None and torch._C._current_graph_task_id() != -1:
+        return _tracker
+    return _active()
+
+
 def _forget() -> None:
     global _tracker, _waiting
     if _tracker is not None:  # a fork of the training process: a DataLoader worker, say
@@ -56,7 +64,7 @@ def wait_for_training() -> None:
 
     def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not is_compiling():  # dynamo traces this to nothing
-            tracker = _active()
+            tracker = _active_for_optimizers()
             if tracker is not None:
                 tracker.optimizer_begins()
 
@@ -64,7 +72,7 @@ def wait_for_training() -> None:
         if not is_compiling():
             if _waiting:
                 _start()
-            tracker = _active()
+            tracker = _active_for_optimizers()
             if tracker is not None:
                 tracker.optimizer_ends(optimizer)
                 learn_parameters(optimizer)
@@ -95,7 +103,8 @@ def _start() -> None:
         return
     driver.saw_first_step()
     driver.give_way = _give_way
-    _thread = get_ident()
+    known = main_thread() if isinstance(current_thread(), _DummyThread) else current_thread()  # else one of autograd
+    _thread = known.ident or get_ident()
     modules = ModuleHooks(_active)
     _tracker = Tracker(driver, settled=modules.settle)
     _wrap_fetch()

@@ -433,6 +433,40 @@ for i in range(1000):
     assert outside == ["validation"] * 2
 
 
+def test_optimizers_stepped_by_gradient_hooks_on_a_thread_of_autograd(run_script):
+    """On a GPU the hooks run on autograd's own thread, while the training thread waits in ``backward``. Here a thread
+    that Python did not start stands for it."""
+    result = run_script(
+        HEAD
+        + """
+import _thread
+model = net()
+optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+of_autograd = set()
+torch._C._current_graph_task_id = lambda: 7 if _thread.get_ident() in of_autograd else -1
+def hook(parameter):
+    def there():
+        of_autograd.add(_thread.get_ident())
+        try:
+            optimizers[parameter].step()
+        finally:
+            of_autograd.remove(_thread.get_ident())
+            done.release()
+    done = _thread.allocate_lock()
+    done.acquire()
+    _thread.start_new_thread(there, ())
+    done.acquire()
+    optimizers[parameter].zero_grad()
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(hook)
+for x, y in DataLoader(data(100), batch_size=4):
+    F.mse_loss(model(x), y).backward()
+"""
+    )
+    assert_measured(result)
+    assert result.steps() == ([["data", "forward", "backward"]] * 6, [])
+
+
 HOSTILE = (
     HEAD
     + """
