@@ -3,7 +3,7 @@
 import os
 import statistics
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from perfci import __version__
 from perfci.capture.clocks import locked_clocks, restore_left_over
 from perfci.capture.environment import environment_fields, merge_software, read_host, visible_gpus
+from perfci.capture.intact import kept_intact
 from perfci.capture.launch import Launched, launch
 from perfci.capture.lock import hold_machine, lock_directory
 from perfci.capture.nsys import NsysTool, find_nsys
@@ -28,6 +29,8 @@ from perfci.model.settings import Collector
 from perfci.model.trace import Extraction
 from perfci.pipeline.progress import Progress
 from perfci.trace.extract import extract_timeline, read_timeline
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,11 @@ class Bench:
             else ()
         )
         marker = uuid.uuid4().hex
-        with sampling(self.nvml, [gpu.uuid for gpu in self.gpus], marker=f"{MARKER}={marker}") as watched:
+        gpus = [gpu.uuid for gpu in self.gpus]
+        with (
+            kept_intact(place.checkout) as changed,
+            sampling(self.nvml, gpus, marker=f"{MARKER}={marker}") as watched,
+        ):
             launched = launch(
                 workload.spec,
                 workload.measure,
@@ -95,7 +102,7 @@ class Bench:
             locked_mhz=self.locked_mhz,
         )
         fields = merge_software(fields, dict(facts.environment))
-        notes = [*place.notes, *facts.notes, *extraction.notes]
+        notes = [*place.notes, *_put_back(changed), *facts.notes, *extraction.notes]
         notes += _unseen_ranks(extraction, world_size=max(s.world_size for s in launched.sidecars))
         if watched.recording is not None:
             fields |= measured_fields(watched.recording)
@@ -132,6 +139,14 @@ class Bench:
             notes=tuple(notes),
             artifacts=_kept(launched, place.private.resolve()),
         )
+
+
+def _put_back(changed: Sequence[str]) -> tuple[Note, ...]:
+    if not changed:
+        return ()
+    named = ", ".join(changed[:_MOST_NAMED]) + (", …" if len(changed) > _MOST_NAMED else "")
+    text = f"a launch changed tracked files ({named}); they were put back, so that all launches run the same code"
+    return (Note(code="files-put-back", text=text),)
 
 
 def _unseen_ranks(extraction: Extraction, *, world_size: int) -> tuple[Note, ...]:

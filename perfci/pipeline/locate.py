@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfci.capture.intact import kept_intact
 from perfci.capture.launch import launch
 from perfci.config.load import Workload
 from perfci.errors import MeasurementError
@@ -28,15 +29,16 @@ def wants_probe(result: WorkloadComparison) -> bool:
 
 def probe(bench: Bench, workload: Workload, checkout: Path, folder: Path) -> tuple[Location, ...]:
     """The places of one launch under the probe. Raises MeasurementError when the launch fails."""
-    launched = launch(
-        workload.spec,
-        replace(workload.measure, collector=Collector.TORCH),
-        checkout=checkout,
-        out_dir=folder,
-        tool=None,
-        has_cuda=bool(bench.gpus),
-        extra_environment=environment(checkout),
-    )
+    with kept_intact(checkout):
+        launched = launch(
+            workload.spec,
+            replace(workload.measure, collector=Collector.TORCH),
+            checkout=checkout,
+            out_dir=folder,
+            tool=None,
+            has_cuda=bool(bench.gpus),
+            extra_environment=environment(checkout),
+        )
     return read_locations(launched.trace_paths, checkout)
 
 

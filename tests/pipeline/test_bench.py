@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from git_sandbox import Sandbox
 from heard import Heard
 
 import perfci.pipeline.bench as bench_module
@@ -47,9 +48,9 @@ def sidecar(rank: int, world_size: int) -> Sidecar:
 
 @pytest.fixture
 def launch_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    """``launch_of(ranks, nvml=…)``: the run that the bench makes of a recorded launch of two ranks."""
+    """``launch_of(ranks, nvml=…, doing=…)``: the run that the bench makes of a recorded launch of two ranks."""
 
-    def made(world_size: int, *, nvml: object = None) -> Run:
+    def made(world_size: int, *, nvml: object = None, doing: Callable[[], object] = lambda: None) -> Run:
         (tmp_path / "perfci.yaml").write_text("workloads:\n  - name: train\n    command: python train.py\n")
         (workload,) = load_project(tmp_path / "perfci.yaml").select(())
         launched = Launched(
@@ -61,7 +62,12 @@ def launch_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             started_at=datetime(2026, 1, 1, tzinfo=UTC),
             duration_ns=10**10,
         )
-        monkeypatch.setattr(bench_module, "launch", lambda *_, **__: launched)
+
+        def launch(*_: object, **__: object) -> Launched:
+            doing()
+            return launched
+
+        monkeypatch.setattr(bench_module, "launch", launch)
         bench = Bench(
             tool=None,
             nvml=nvml,  # type: ignore[arg-type]
@@ -112,3 +118,19 @@ def test_another_process_on_the_gpu_spoils_the_run(
     run = launch_of(2, nvml=nvml)
     assert [note.code for note in run.notes if note.spoils] == codes
     assert run.environment.get("driver") == "580.95"
+
+
+def test_tracked_files_that_a_launch_changes_are_put_back_and_said(
+    launch_of: Callable[..., Run], tmp_path: Path
+) -> None:
+    Sandbox(tmp_path).commit("all", **{f"{name}.py": "1\n" for name in "abcd"})
+    assert [note.code for note in launch_of(2).notes if note.code == "files-put-back"] == []
+
+    def rewrite() -> None:
+        for name in "abcd":
+            (tmp_path / f"{name}.py").write_text("2\n")
+
+    (note,) = [note for note in launch_of(2, doing=rewrite).notes if note.code == "files-put-back"]
+    assert "changed tracked files (a.py, b.py, c.py, …)" in note.text
+    assert not note.spoils
+    assert (tmp_path / "d.py").read_text() == "1\n"
