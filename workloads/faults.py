@@ -173,4 +173,5 @@ if __name__ == "__main__":
         sys.exit(f"usage: faults.py FAULT SCRIPT [ARGUMENT …]; faults: {', '.join(FAULTS)}")
     FAULTS[name]()
     sys.argv = sys.argv[2:]
+    sys.path[0] = str(pathlib.Path(sys.argv[0]).resolve().parent)  # the script's own modules, as without us
     runpy.run_path(sys.argv[0], run_name="__main__")

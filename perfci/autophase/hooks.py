@@ -221,8 +221,14 @@ def _wrap_backward() -> None:
 
         return backward
 
-    torch.Tensor.backward = wrap(torch.Tensor.backward)
-    torch.autograd.backward = wrap(torch.autograd.backward)
+    torch.Tensor.backward = _not_compiled(wrap(torch.Tensor.backward))
+    torch.autograd.backward = _not_compiled(wrap(torch.autograd.backward))
+
+
+def _not_compiled(wrapper: Any) -> Any:
+    """A compiled function that calls ``backward`` is left there and entered again after it, as ever; dynamo would take
+    the wrapper for more code to compile. An optimizer was made, so that torch has loaded dynamo by now."""
+    return torch.compiler.disable(wrapper) if "torch._dynamo" in sys.modules else wrapper
 
 
 # Gradient scalers: they may skip the optimizer step, and what they do to gradients belongs to the optimizer phase
@@ -283,7 +289,7 @@ def _wrap_scaler() -> None:
 
         return scaler_part
 
-    GradScaler.scale = scaling(GradScaler.scale)
+    GradScaler.scale = _not_compiled(scaling(GradScaler.scale))
     GradScaler.step = stepping(GradScaler.step)
     GradScaler.unscale_ = part(GradScaler.unscale_)
     GradScaler.update = part(GradScaler.update)

@@ -1,6 +1,7 @@
 """Real scripts that say nothing of perfci, run as the runner runs them. A copy to the device ``meta`` leaves the CPU as
 a copy to a GPU does."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -202,6 +203,36 @@ def test_compiled_function_has_its_forward_phase_by_inference(run_script):
     steps, _ = result.steps()
     assert steps == [["data", "forward", *PLAIN[1:]]] * 6
     assert "'unique_graphs': 2} {} {} 2" in result.out, result.out
+
+
+def test_compiled_function_that_runs_the_backward_pass(run_script, tmp_path):
+    """Dynamo leaves it at ``backward`` and goes on after it, and finds nothing of perfci to compile on the way."""
+    source = COMPILED.format(how="").replace("model = torch.compile(net())", "model = net()")
+    source = source.replace('*counts, u.counters["frames"]["total"]', "counts[0], sum(counts[1].values())")
+    source = source.replace("    loss.backward()\n", "").replace(
+        "F.mse_loss(model(x), y)\n", "whole(x[done > 8 :], y[done > 8 :])\n    done += 1\n    if done == 13: break\n"
+    )
+    source = source.replace(
+        "done = 0",
+        """
+done = 0
+scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+def whole(x, y):
+    loss = F.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    return loss.detach()
+whole = torch.compile(whole, backend="aot_eager", dynamic=False)
+""",
+    )
+    (tmp_path / "plain.py").write_text(source)
+    plain = subprocess.run(
+        [sys.executable, "plain.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    result = run_script(source, wall=2, capture=5)
+    assert_measured(result, {"warmup": 2, "wall": 2, "capture": 5})
+    assert result.steps() == ([["data", "forward", "h2d", "forward", "backward", "optimizer"]] * 5, [])
+    said = [re.search("DYNAMO .*", text)[0] for text in (plain.stdout, result.out)]
+    assert said[0] == said[1]
 
 
 def test_two_ranks_with_validation_on_one_of_them(run_script):

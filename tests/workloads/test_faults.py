@@ -88,6 +88,14 @@ def test_the_fault_may_be_named_by_a_file(zygote, clean, tmp_path):
     assert effects(zygote, f"@{tmp_path / 'fault'}", tmp_path / "log") == clean | {"pin_memory": False}
 
 
+def test_modules_beside_the_script_are_found(zygote, tmp_path):
+    (tmp_path / "beside.py").write_text("print('effects of', __name__)\n")
+    (tmp_path / "train.py").write_text("import sys, beside\nprint(sys.path[0], sys.argv)\n")
+    code, text = run(zygote, "none", "train.py", tmp_path / "log")
+    assert code == 0, text
+    assert text.splitlines()[-2:] == ["effects of beside", f"{tmp_path.resolve()} ['train.py']"]
+
+
 @pytest.mark.parametrize("arguments", [[], ["none"], ["no-such-fault", "train.py"]])
 def test_usage(zygote, tmp_path, arguments):
     code, text = zygote.run([ROOT / "workloads" / "faults.py", *arguments], cwd=tmp_path, log=tmp_path / "log")
