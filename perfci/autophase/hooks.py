@@ -221,21 +221,6 @@ def _wrap_backward() -> None:
 
         return backward
 
-    def wrap_grad(original: Any) -> Any:
-        @wraps(original)
-        def grad(*args: Any, **kwargs: Any) -> Any:
-            tracker = _active()
-            if tracker is None or kwargs.get("create_graph") or args[4:5] == (True,):  # a part of the loss
-                return original(*args, **kwargs)
-            tracker.gradients_begin()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                tracker.phase_ends()
-
-        return grad
-
-    torch.autograd.grad = _not_compiled(wrap_grad(torch.autograd.grad))
     torch.Tensor.backward = _not_compiled(wrap(torch.Tensor.backward))
     torch.autograd.backward = _not_compiled(wrap(torch.autograd.backward))
 

@@ -276,17 +276,6 @@ class Tracker:
         if loss is not None and self.driver.in_step:
             self.driver.log_loss(loss)
 
-    def gradients_begin(self) -> None:
-        """Gradients are about to be computed and returned: a backward pass in a step, no sign of one elsewhere."""
-        self.check()
-        if self._within(BACKWARD):
-            return
-        if self._validation is not None or self._pending:
-            self._open.append(_INNER)
-            return
-        self._saw_backward = True
-        self._enter(BACKWARD)
-
     def optimizer_begins(self) -> None:
         """An optimizer is about to step."""
         self.check()

@@ -235,38 +235,6 @@ whole = torch.compile(whole, backend="aot_eager", dynamic=False)
     assert said[0] == said[1]
 
 
-def test_gradients_that_are_returned(run_script):
-    """``torch.autograd.grad`` is a backward pass, unless it is part of the loss (its graph is kept) or a validation."""
-    result = run_script(
-        HEAD
-        + """
-model = net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-training = DataLoader(data(5), batch_size=4)
-held_out = DataLoader(data(2), batch_size=4)
-for epoch in range(1000):
-    for x, y in training:
-        x.requires_grad_()
-        out = model(x)
-        penalty, = torch.autograd.grad(out.sum(), x, create_graph=True)
-        loss = F.mse_loss(out, y) + penalty.norm()
-        parameters = list(model.parameters())
-        for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
-            p.grad = gradient
-        optimizer.step()
-    model.eval()
-    for x, y in held_out:
-        x.requires_grad_()
-        torch.autograd.grad(model(x).sum(), x)
-    model.train()
-"""
-    )
-    assert_measured(result)
-    steps, outside = result.steps()
-    assert steps == [["data", "forward", "backward", "optimizer"]] * 6
-    assert set(outside) == {"validation"}
-
-
 def test_two_ranks_with_validation_on_one_of_them(run_script):
     """Rank 0 alone validates after each epoch, then all meet in a collective: perfci's own barriers must not come
     between."""
