@@ -19,6 +19,7 @@ import torch.utils.data
 from torch import Tensor, is_grad_enabled
 from torch.amp import GradScaler
 from torch.compiler import is_compiling
+from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
@@ -27,6 +28,7 @@ from perfci.autophase.tracker import Tracker
 from perfci.phases import current_driver, driver_for, marks, record
 
 _tracker: Tracker | None = None
+_modules: ModuleHooks | None = None
 _thread = 0
 _waiting = False
 
@@ -75,7 +77,8 @@ def wait_for_training() -> None:
             tracker = _active_for_optimizers()
             if tracker is not None:
                 tracker.optimizer_ends(optimizer)
-                learn_parameters(optimizer)
+                if learn_parameters(optimizer) and _modules is not None:
+                    _modules.look_again()
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
@@ -84,7 +87,7 @@ def wait_for_training() -> None:
 
 def _start() -> None:
     """This process trains: install everything, unless somebody else already marks or measures."""
-    global _tracker, _thread, _waiting  # noqa: PLW0603
+    global _tracker, _modules, _thread, _waiting  # noqa: PLW0603
     _waiting = False
     os.environ["PERFCI_AUTOPHASE"] = "0"  # what it starts from now on is not the training process
 
@@ -105,13 +108,27 @@ def _start() -> None:
     driver.give_way = _give_way
     known = main_thread() if isinstance(current_thread(), _DummyThread) else current_thread()  # else one of autograd
     _thread = known.ident or get_ident()
-    modules = ModuleHooks(_active)
-    _tracker = Tracker(driver, settled=modules.settle)
+    _modules = ModuleHooks(_active)
+    _tracker = Tracker(driver, settled=_modules.settle)
     _wrap_fetch()
     _wrap_transfer()
     _wrap_backward()
     _wrap_scaler()
-    modules.install()
+    _wrap_optimizers(_modules)
+    _modules.install()
+
+
+def _wrap_optimizers(modules: ModuleHooks) -> None:
+    """A new optimizer comes with a new model as a rule (folds, trials): its first forward pass shall be seen."""
+    original: Any = Optimizer.__init__
+
+    @wraps(original)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if _active() is not None:
+            modules.look_again()
+
+    Optimizer.__init__ = made
 
 
 def _give_way() -> None:

@@ -20,12 +20,14 @@ _known_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 _trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
-def learn_parameters(optimizer: Any) -> None:
-    """Remember what this optimizer trains."""
-    if optimizer not in _known_optimizers:
-        _known_optimizers.add(optimizer)
-        _parameters.update(id(p) for group in optimizer.param_groups for p in group["params"])
-        _trained.clear()
+def learn_parameters(optimizer: Any) -> bool:
+    """Remember what this optimizer trains. False when it was known."""
+    if optimizer in _known_optimizers:
+        return False
+    _known_optimizers.add(optimizer)
+    _parameters.update(id(p) for group in optimizer.param_groups for p in group["params"])
+    _trained.clear()
+    return True
 
 
 def _is_trained(module: Any) -> bool:
@@ -54,14 +56,17 @@ class ModuleHooks:
         self._active = active
         self._outermost: weakref.WeakSet[Any] = weakref.WeakSet()
         self._global: list[Any] = []
+        self._own: list[Any] = []
         self._frames = _compiled_frames()
 
     def install(self) -> None:
         if self._frames:
             for module in _around_compiled():
                 self._hook(module)
-            return
+        else:
+            self._hook_all()
 
+    def _hook_all(self) -> None:
         self._global = [
             register_module_forward_pre_hook(self._begins_somewhere),
             register_module_forward_hook(self._ends_somewhere, always_call=True),
@@ -79,6 +84,15 @@ class ModuleHooks:
         self._global = []
         for module in {part for wrapper in outermost for part in _unwrapped(wrapper)}:
             self._hook(module)
+
+    def look_again(self) -> None:
+        """An optimizer was made or steps for the first time, so there may be modules that nobody has seen. The global
+        hooks come back for good: there is no second warm-up in which to learn."""
+        if self._own and not self._frames and not _compiled_frames():
+            for handle in self._own:
+                handle.remove()
+            self._own = []
+            self._hook_all()
 
     def _begins_somewhere(self, module: Any, inputs: Any) -> None:
         if is_compiling():
@@ -106,8 +120,8 @@ class ModuleHooks:
 
     def _hook(self, module: Any) -> None:
         if not isinstance(module, ScriptModule):
-            module.register_forward_pre_hook(self._begins)
-            module.register_forward_hook(self._ends, always_call=True)
+            self._own.append(module.register_forward_pre_hook(self._begins))
+            self._own.append(module.register_forward_hook(self._ends, always_call=True))
 
 
 def _unwrapped(module: Any) -> Iterator[Any]:

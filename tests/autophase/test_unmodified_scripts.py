@@ -441,6 +441,45 @@ for x, y in DataLoader(data(100), batch_size=4):
     assert result.steps() == ([["data", "forward", "backward", "optimizer"]] * 6, [])
 
 
+def test_a_new_model_after_the_warm_up(run_script):
+    """As in the folds of a cross-validation, here in the profiled window."""
+    result = run_script(
+        HEAD
+        + """
+training = DataLoader(data(5), batch_size=4)
+for fold in range(1000):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        for x, y in training:
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+"""
+    )
+    assert_measured(result)
+    assert result.steps()[0] == [["data", "forward", "backward", "optimizer"]] * 6
+
+
+def test_a_model_that_begins_to_train_after_the_warm_up(run_script):
+    """It is not known before its optimizer has stepped: only its first forward pass is missed."""
+    result = run_script(
+        HEAD
+        + """
+model, critic = net(), net()
+optimizer, of_critic = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, critic))
+for number, (x, y) in enumerate(DataLoader(data(1000), batch_size=4)):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    if number > 8:
+        critic(x).mean().backward()
+        of_critic.step()
+"""
+    )
+    assert_measured(result)
+    part = ["forward", "backward", "optimizer"]
+    assert result.steps()[0] == [["data", *part]] * 2 + [["data", *part, *part[1:]]] + [["data", *part, *part]] * 3
+
+
 def test_the_wrapped_model_validates_after_the_warm_up(run_script):
     """As with DDP: the wrapper trains, the module in it validates, here for the first time in the profiled window."""
     result = run_script(
