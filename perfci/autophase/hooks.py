@@ -1,8 +1,9 @@
 """Turns calls into torch into signs for the `tracker`, through torch's public hooks where it has them.
 
 Until a process has stepped an optimizer only two optimizer hooks are there. The rest follows after its first step:
-module hooks and wrappers around `DataLoader` iteration, `Tensor.to`, `.cuda`, `.copy_` and `.pin_memory`, `backward`
-and `GradScaler`. Signs of other threads and of forked children are ignored.
+module hooks and wrappers around `DataLoader` iteration, `Tensor.to`, `.cuda`, `.copy_` and `.pin_memory`, `backward`,
+`GradScaler` and the making of optimizers. Signs of other threads (but for autograd's) and of forked children are
+ignored.
 """
 
 from __future__ import annotations
