@@ -7,7 +7,7 @@ _GUARD = "\u2060"
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
 _LEADING = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 """What opens a heading, list, rule or underlined heading at the start of a line."""
-_SPEAKING = re.compile(r"@|(?<!\w)#(?=\d)|:(?=//)|(?i:(?<!\w)gh(?=-\d))|(?i:(?<!\w)www(?=\.))|(?i:mailto|xmpp)(?=:)")
+_SPEAKING = re.compile(r"@|#(?=\d)|:(?=//)|(?i:(?<!\w)gh(?=-\d))|(?i:(?<!\w)www(?=\.))|(?i:mailto|xmpp)(?=:)")
 
 
 def code(text: str, *, cell: bool = False) -> str:

@@ -45,10 +45,10 @@ def _minus(text: str) -> str:
 
 
 def value_text(value: float, unit: Unit, *, significant: int = 4) -> str:
-    """A stored number in a readable unit, for example ``31.41 ms``. Not finite: ``not computable``."""
-    if not math.isfinite(value):
-        return NOT_COMPUTABLE
+    """A stored number in a readable unit, for example ``31.41 ms``; ``not computable`` where that is not finite."""
     divisor, suffix = _scale(unit, abs(value))
+    if not math.isfinite(value / divisor):
+        return NOT_COMPUTABLE
     return _minus(_join(_number(value / divisor, _decimals_for(value / divisor, significant)), suffix))
 
 
@@ -57,11 +57,12 @@ def pair_texts(baseline: float | None, candidate: float | None, unit: Unit) -> t
     many as it takes to tell two different numbers apart. A missing side is a dash."""
     known = [value for value in (baseline, candidate) if value is not None and math.isfinite(value)]
     divisor, suffix = _scale(unit, max(map(abs, known), default=0.0))
+    known = [value for value in known if math.isfinite(value / divisor)]
 
     def text(value: float | None, decimals: int) -> str:
         if value is None:
             return MISSING
-        if not math.isfinite(value):
+        if not math.isfinite(value / divisor):
             return NOT_COMPUTABLE
         return _minus(_join(_number(value / divisor, decimals), suffix))
 

@@ -125,6 +125,31 @@ def test_publish_listens_to_exactly_the_measuring_workflows():
     assert all(documents[name]["name"] == name for name in documents)
 
 
+def test_every_measuring_run_that_was_not_skipped_is_published():
+    """A job that takes longer than its `timeout-minutes` ends its run as cancelled: that is not measured."""
+    publish = yaml.safe_load((GITHUB / "workflows" / "perf-publish.yml").read_text())["jobs"]["publish"]
+    assert publish["if"] == "github.event.workflow_run.conclusion != 'skipped'"
+
+
+@pytest.mark.parametrize(("extra", "wanted"), [("", ""), ("[postgres]", "[postgres]")])
+def test_the_action_installs_the_driver_of_a_database_that_it_is_given(tmp_path, extra, wanted):
+    install = yaml.safe_load(ACTION.read_text())["runs"]["steps"][0]
+    assert install["env"]["EXTRA"] == "${{ inputs.database != '' && '[postgres]' || '' }}"
+    python = tmp_path / "perfci-venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$@" >"$RUNNER_TEMP/arguments"\n')
+    python.chmod(0o755)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_ACTION_PATH": str(ACTION.parent),
+        "PYTHON": "true",
+        "EXTRA": extra,
+    }
+    subprocess.run(["bash", "-c", install["run"]], env=environ, check=True)
+    assert (tmp_path / "arguments").read_text().splitlines()[-1] == f"{ROOT}{wanted}"
+
+
 @pytest.fixture
 def step(tmp_path):
     """Runs the action's script with a `perfci` that writes down its arguments."""

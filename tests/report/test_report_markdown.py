@@ -78,6 +78,12 @@ def test_prose_reads_back_as_plain_text(text):
     assert "".join(child.content for child in children).replace("\u2060", "") == shown
 
 
+@pytest.mark.parametrize("text", ["#12", "octo/cat#12", "octo#3", "octo/cat@main", "GH-12", "see https://x.example"])
+def test_prose_refers_to_nothing_on_github(text):
+    """A reference would show up in the thread of whoever is named, in other repositories too."""
+    assert text not in prose(text)
+
+
 @given(nasty)
 def test_code_reads_back_as_one_code_span(text):
     shown = clean(text)

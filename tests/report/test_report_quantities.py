@@ -42,6 +42,7 @@ FACTORS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
         (2952, Unit.PER_SECOND, "2,952/s"),
         (math.nan, Unit.NS, "not computable"),
         (math.inf, Unit.COUNT, "not computable"),
+        (1e308, Unit.RATIO, "not computable"),  # in per cent no double holds it
     ],
 )
 def test_value_text(value, unit, text):
@@ -57,6 +58,7 @@ def test_value_text(value, unit, text):
         (2**30, 2**30 + 1, Unit.BYTES, ("1.000000000 GiB", "1.000000001 GiB")),
         (0, 1, Unit.COUNT, ("0", "1")),
         (4.2e6, 4.19e6, Unit.NS, ("4.200 ms", "4.190 ms")),
+        (0.5, 1e308, Unit.RATIO, ("50%", "not computable")),
     ],
 )
 def test_pair_texts(before, after, unit, texts):
