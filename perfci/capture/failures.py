@@ -92,6 +92,10 @@ class Remains:
         return MeasurementError(f"{seen}\n    log: {self.log_path}\n    {tail}", wanted=wanted, todo=todo)
 
 
+_MARKS_WITHOUT_LOOP = "autophase adds nothing, and steps are measured only in phases.loop"
+"""How autophase ends its note on a script that has marks and no loop (perfci.autophase.hooks)."""
+
+
 def _complaint(remains: Remains) -> tuple[str, str] | None:
     """What nsys or the disk says about a launch that left no trace."""
     if remains.disk_full:
@@ -150,6 +154,12 @@ def _process_failure(remains: Remains) -> MeasurementError | None:
 
 
 def _loop_failure(remains: Remains) -> MeasurementError | None:
+    if not remains.sidecars and remains.autophase and _MARKS_WITHOUT_LOOP in remains.log:
+        return remains.error(
+            "the script marks its phases itself, so autophase added nothing; but it never entered phases.loop",
+            wanted="a training loop `for batch in phases.loop(loader)` around the marks: steps are measured there",
+            todo="add it to the script (docs/instrumenting.md), or take the marks away and leave all to autophase",
+        )
     if not remains.sidecars and remains.autophase:
         return remains.error(
             "the script ended without reaching the capture window: no optimizer step was seen in any of its processes",

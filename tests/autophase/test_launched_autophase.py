@@ -76,3 +76,14 @@ def test_a_script_that_never_trains(launched):
         launched("print('no torch here')", tool=None, collector=Collector.TORCH)
     assert "no optimizer step was seen" in str(caught.value)
     assert "docs/autophase.md" in str(caught.value)
+
+
+@pytest.mark.torch
+def test_a_script_with_marks_and_no_loop_is_told_so(launched):
+    marked = SCRIPT.replace("import torch\n", "import torch\nfrom perfci import phases\n", 1).replace(
+        "        loss.backward()\n", '        with phases.phase("backward"):\n            loss.backward()\n'
+    )
+    with pytest.raises(MeasurementError) as caught:
+        launched(marked, tool=None, collector=Collector.TORCH)
+    assert "never entered phases.loop" in str(caught.value)
+    assert "take the marks away" in str(caught.value)
