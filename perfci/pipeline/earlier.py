@@ -6,7 +6,6 @@ from dataclasses import replace
 from perfci.model.comparison import WorkloadComparison
 from perfci.model.run import Note, Run
 from perfci.model.verdict import Verdict
-from perfci.pipeline.judging import last_session
 from perfci.report.quantities import change_text
 from perfci.store.store import Store
 
@@ -16,10 +15,12 @@ _MOST_NAMED = 3
 def with_earlier_regression(
     store: Store, judged: WorkloadComparison, runs: Sequence[Run], *, baseline: str, candidate: str
 ) -> WorkloadComparison:
-    """The newest session alone is judged, at a small share of the error rate. A regression that an earlier one claimed
-    (stored before any of the judged ``runs`` started) is told beside an answer that is none. ``baseline`` and
-    ``candidate`` are revision identities."""
-    if (last_session(runs) or 1) == 1 or judged.tally.worst is Verdict.REGRESSION:
+    """The newest session alone is judged. A regression that an earlier one claimed (stored before any of the judged
+    ``runs`` started) is told beside an answer that is none. ``baseline`` and ``candidate`` are revision identities.
+
+    The number of the session is not asked: a runner that starts with an empty database counts each as the first.
+    """
+    if not runs or judged.tally.worst is Verdict.REGRESSION:
         return judged
     began = min(run.launch.started_at for run in runs)
     for stored in store.comparisons(baseline=baseline, candidate=candidate):  # newest first
