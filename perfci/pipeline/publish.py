@@ -88,7 +88,8 @@ def subject_of(event: Event, port: GitHubPort | None, request: PublishRequest) -
         if allowed.measured is not None:
             complete = event if allowed.complete else replace(event, conclusion="incomplete")
             return Subject(event=complete, run=allowed.measured, again=True, patterns=None)
-        return Subject(event=_ended(event, request.ended), run=event.order, patterns=allowed.command.workloads)
+        # Workloads that the command left out are missing all the same: the check of this head speaks about all.
+        return Subject(event=_ended(event, request.ended), run=event.order, patterns=request.patterns)
     return Subject(event=_ended(event, request.ended), run=event.order, patterns=request.patterns)
 
 

@@ -82,7 +82,7 @@ def test_the_number_of_a_session_travels_through_a_bundle(world):
 
 @pytest.mark.parametrize("counted", [(1, 2), (1, 1), (None, None)], ids=["one database", "empty runner", "unknown"])
 def test_a_second_session_tells_what_the_first_one_found(world, counted):
-    """Also where each job of a runner starts with an empty database, and so counts from 1 (re-run until it is green)."""
+    """Also where each job of a runner starts with an empty database, and so counts from 1 (re-run until green)."""
     told = []
     for number, slower in ((1, 0.2), (2, 0.0)):
         launches = [
@@ -261,6 +261,18 @@ def test_a_commanded_measurement_is_incomplete_when_its_job_failed(world, ended,
     done = world.publish(*world.comment(f"/perf run {world.head}"), bundle, arguments=("--ended", ended))
     assert done.returncode == code, done.stderr
     assert len([body for body in world.shown() if "perfci" in body]) == 1
+
+
+def test_a_commanded_measurement_of_one_workload_turns_the_check_of_all_not_green(world):
+    """One check speaks for the head: a regression of another workload must not vanish behind `/perf run SHA gpt`."""
+    config = CONFIG.replace("judge:", "  - {name: bert, command: python train.py}\njudge:")
+    (world.trusted / "perfci.yaml").write_text(config)
+    world.server.state.permissions["alice"] = "write"
+    bundle = world.bundle(*sides(world.base, world.head), run_id=900)
+    done = world.publish(*world.comment(f"/perf run {world.head} gpt"), bundle, arguments=("--ended", "success"))
+    assert done.returncode == 5, done.stderr
+    assert check(world)["conclusion"] == "failure"
+    assert "bert" in world.shown()[-1]
 
 
 def test_a_stale_head_is_judged_but_not_posted(world):
