@@ -92,11 +92,12 @@ class Project:
         )
 
     def knows(self, pattern: str) -> bool:
-        """True when a configured workload matches the glob or ``tag:NAME``."""
-        return any(_matches(section, pattern) for section, _, _ in self.sections)
+        """True when a configured workload matches the glob, ``tag:NAME``, or ``GLOB@PRESET``."""
+        return any(_asked(section, pattern) for section, _, _ in self.sections)
 
     def select(self, patterns: Sequence[str] = (), *, preset: str | None = None) -> tuple[Workload, ...]:
-        """Workloads whose name or tag (written ``tag:NAME``) matches any of the globs; all without patterns.
+        """Workloads whose name or tag (written ``tag:NAME``) matches any of the globs; all without patterns. A pattern
+        ``GLOB@PRESET``, as reports name a workload in another preset, chooses that preset; others take ``preset``.
 
         Raises UsageError for a pattern that matches nothing, or a preset that a selected workload does not have.
         """
@@ -111,13 +112,14 @@ class Project:
                     f"no workload matches {pattern!r}",
                     wanted=f"one of: {', '.join(self.workload_names())}, or tag:NAME",
                 )
-        chosen = [
-            entry for entry in self.sections if not patterns or any(_matches(entry[0], pattern) for pattern in patterns)
-        ]
-        return tuple(
-            _workload(section, definition, folder, self.general, preset=preset)
-            for section, definition, folder in chosen
-        )
+        chosen = {
+            workload.spec.name: workload
+            for section, definition, folder in self.sections
+            for pattern in patterns or ("*",)
+            for asked in _asked(section, pattern)
+            for workload in (_workload(section, definition, folder, self.general, preset=asked or preset),)
+        }
+        return tuple(chosen.values())
 
     def ad_hoc(self, command: Sequence[str], *, name: str | None = None) -> Workload:
         """A workload for a command line that no file describes: run at the top of the repository, phases marked by
@@ -225,10 +227,17 @@ def _gate(section: GateSection, *, workload: str | None = None) -> Gate:
     )
 
 
-def _matches(section: WorkloadSection, pattern: str) -> bool:
+def _asked(section: WorkloadSection, pattern: str) -> tuple[str | None, ...]:
+    """The preset in which a pattern asks for the workload (None: it names none); empty when it does not match."""
+    name, at, preset = pattern.partition("@")
     if pattern.startswith("tag:"):
-        return any(fnmatchcase(tag, pattern.removeprefix("tag:")) for tag in section.tags)
-    return fnmatchcase(section.name, pattern)
+        found = any(fnmatchcase(tag, pattern.removeprefix("tag:")) for tag in section.tags)
+        return (None,) if found else ()
+    if not fnmatchcase(section.name, name):
+        return ()
+    if not at:
+        return (None,)
+    return (preset,) if preset in section.presets else ()
 
 
 def _first(*values: int | None) -> int:

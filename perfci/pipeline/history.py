@@ -30,7 +30,8 @@ def history_of(
     repository = workspace.require_repository()
     refuse_unknown(workspace, store, workload)
     line = repository.first_parents(repository.resolve(revision), limit=limit)[::-1]
-    points = [point for point in store.history(workload, phase, metric) if point.commit in set(line)]
+    commits = set(line)
+    points = [point for point in store.history(workload, phase, metric) if point.commit in commits]
     keys = dict.fromkeys(point.key_hash for point in reversed(points))
     found = []
     for key in keys:

@@ -151,6 +151,12 @@ def test_folders_presets_tags_and_globs(tmp_path: Path) -> None:
     assert large.spec.name == "gpt@large"
     assert large.measure.warmup_steps == 9
     assert large.spec.definition_hash != small.spec.definition_hash
+    assert [w.spec.name for w in loaded.select(["gpt@large"])] == ["gpt@large"], "as reports name it"
+    assert loaded.select(["gpt@large"]) == (large,)
+    assert [w.spec.name for w in loaded.select(["gpt@small", "g*@large", "gpt"])] == ["gpt", "gpt@large"]
+    assert not loaded.knows("resnet@large")
+    with pytest.raises(UsageError, match="no workload matches 'gpt@huge'"):
+        loaded.select(["gpt@huge"])
     with pytest.raises(UsageError, match="no workload matches"):
         loaded.select(["bert"])
     with pytest.raises(UsageError, match="no preset 'huge'"):

@@ -371,3 +371,20 @@ def test_a_session_numbers_itself_from_the_stored_runs_whichever_side_comes_firs
             session._sides = order
             assert session._ordinal(now) == 2
             assert session._ordinal(replace(now, workload="other")) == 1
+
+
+def test_a_series_of_another_preset_is_judged_by_the_gates_of_its_workload(tmp_path: Path) -> None:
+    """``-w NAME@PRESET`` is how reports name it: it means the configured workload, not any runs of that name."""
+    repository = Repository(tmp_path / "repository")
+    preset = "presets: {small: {losses: [2.0, 1.0]}}, gates: [{metric: kernel_count}]"
+    general = "judge: {gates: [{metric: h2d_bytes}]}"
+    repository.write("perfci.yaml", f"workloads: [{{name: train, command: python train.py, {preset}}}]\n{general}\n")
+    workspace = open_workspace(repository.root)
+    with open_store(workspace.project.database_url) as store:
+        for label, count in (("a", 10.0), ("b", 12.0)):
+            values = {("step", "kernel_count"): count, ("step", "h2d_bytes"): 8.0}
+            store.add_runs([run(values, workload="train@small", label=label, schedule="s", losses=(2.0, 1.0))])
+        for words in ({"patterns": ("train@small",)}, {"patterns": ("train",), "preset": "small"}):
+            (workload,) = run_comparison(workspace, store, CompareRequest(revisions="a..b", **words), Heard()).workloads
+            gated = {row.metric: row.verdict for row in workload.rows if row.gated}
+            assert gated == {"kernel_count": Verdict.REGRESSION, "h2d_bytes": Verdict.PASS}
