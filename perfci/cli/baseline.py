@@ -42,6 +42,8 @@ def accept(
 
     workspace = open_workspace(Path.cwd(), config=config_path, database_url=database_url)
     configured = bool(workspace.project.sections)
+    if preset is not None and not configured:
+        raise UsageError("--preset chooses configured workloads, and perfci.yaml lists none", todo="name them with -w")
     names = [w.spec.name for w in workspace.project.select(patterns, preset=preset)] if configured else list(patterns)
     if not names:
         raise UsageError("no workload was named, and perfci.yaml lists none", todo="name them with -w")

@@ -66,6 +66,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         (["run"], 2, "not inside a git repository"),
         (["compare", "a..b", "--db", "nonsense"], 2, "not a URL"),
         (["list"], 2, "no workloads"),
+        (["baseline", "accept", "x", "-w", "a", "--preset", "p", "--reason", "r"], 2, "perfci.yaml lists none"),
         (["compare", "main", "x"], 2, "do: perfci compare main..x"),
         (["compare", "main..x", "y"], 2, "wanted: one range"),
         (["compare", ""], 2, "the revisions are empty"),
